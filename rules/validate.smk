@@ -1,0 +1,76 @@
+"""Validate: statistics, verdict by the plan's rule, document and report.
+
+Needs: everything the earlier stages made here, and the published evidence of other devices.
+Makes: verdict.json, report.html and, under version control, the document with its table filled.
+"""
+
+
+def records_here(wildcards):
+    study = wildcards.study
+    kinds = ("correctness", "measurement") if DEVICE else ("correctness",)
+    return [f"results/{study}/{kind}/{CHECKED_ON}.json" for kind in kinds]
+
+
+rule judge_arms:
+    """Ratios, intervals, verdicts and the decision, per device."""
+    input:
+        study=study_file,
+        plan="results/{study}/plan_commit.json",
+        audit="results/{study}/audit.json",
+        matrix=lambda wildcards: expand(
+            "results/{{study}}/feasibility/{target}.json", target=targets_of(wildcards)
+        ),
+        here=records_here,
+        evidence=lambda wildcards: probe.evidence_files(wildcards.study),
+    output:
+        "results/{study}/verdict.json",
+    params:
+        code=probe.digest_sources("validate", "study", "gpu"),
+    log:
+        "results/{study}/logs/judge.log",
+    shell:
+        "python -m occupancy_probe judge {input.study:q} --results results/{wildcards.study}"
+        " 2> >(tee {log:q} >&2)"
+
+
+rule render_report:
+    """One HTML file, and the document with its table filled."""
+    input:
+        study=study_file,
+        verdict="results/{study}/verdict.json",
+        templates=probe.template_files(TEMPLATES),
+    output:
+        report("results/{study}/report.html", category="A/B report"),
+    params:
+        code=probe.digest_sources("validate", "plan", "templating.py"),
+        templates=TEMPLATES,
+    log:
+        "results/{study}/logs/report.log",
+    shell:
+        "python -m occupancy_probe report {input.study:q} --results results/{wildcards.study}"
+        " --templates {params.templates:q} 2> >(tee {log:q} >&2)"
+
+
+rule publish_evidence:
+    """Commit this device's records and the filled document."""
+    input:
+        study=study_file,
+        report="results/{study}/report.html",
+        measurement="results/{study}/measurement/{device}.json",
+    output:
+        "results/{study}/published/{device}.json",
+    params:
+        templates=TEMPLATES,
+    log:
+        "results/{study}/logs/publish_{device}.log",
+    resources:
+        git=1,
+    shell:
+        "python -m occupancy_probe publish {input.study:q} --results results/{wildcards.study}"
+        " --templates {params.templates:q} 2> >(tee {log:q} >&2)"
+
+
+rule publish:
+    """Target: this device's evidence, committed."""
+    input:
+        expand("results/{study}/published/{device}.json", study=STUDIES, device=DEVICE or "no-gpu"),

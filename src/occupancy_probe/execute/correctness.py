@@ -1,0 +1,98 @@
+"""The correctness stage: every arm on a device, or every distinct tile in the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from occupancy_probe.digest import digest, digest_files
+from occupancy_probe.execute.supervise import supervise
+from occupancy_probe.records import Check, Correctness, read_if_fresh, write_record
+from occupancy_probe.study import NULL, Arm, Study, Workload
+
+INTERPRETER = "interpreter"
+"""Device name of the logic checks."""
+
+_SCHEDULE_KEYS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+"""Options that mean nothing to the interpreter."""
+
+
+def check_arms(
+    study: Study,
+    arms: Iterable[str],
+    folder: Path,
+    device: str,
+    device_name: str,
+    versions: Mapping[str, str],
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> dict[str, Correctness]:
+    """Check ``arms`` on the GPU named ``device``, or on the interpreter; one record each in ``folder``.
+
+    Fresh records are kept. An arm that is wrong, crashes or does not answer is a record too.
+    """
+    logic = device == INTERPRETER
+    named = [study.arm(n) for n in arms if n != NULL]
+    groups = _by_tile(named) if logic else {a.name: [a.name] for a in named}
+    workloads = study.logic if logic else (*study.workloads, *study.checks)
+    records: dict[str, Correctness] = {}
+    depends = {name: _depends(study, study.arm(name), workloads) for name in groups}
+    for name in groups:
+        known = read_if_fresh(folder / f"{name}.json", Correctness, depends[name])
+        if known is not None and known.stands_for == groups[name][1:]:
+            records[name] = known
+    todo = [name for name in groups if name not in records]
+    job = {
+        "folder": str(study.kernel_folder),
+        "problem": study.file.kernel.problem,
+        "parameters": study.file.kernel.parameters,
+        "device": "cpu" if logic else "cuda",
+        "seed": study.file.checks.seed,
+        "workloads": {w.name: w.axes for w in workloads},
+        "arms": {name: study.arm(name).config for name in todo},
+    }
+    environment = {"TRITON_INTERPRET": "1" if logic else "0"}
+    limit = study.file.checks.time_limit_s
+    module = "occupancy_probe.execute.check_worker"
+    for done, (name, message) in enumerate(supervise(module, job, todo, limit, environment), 1):
+        checks = [Check.model_validate(c) for c in message.get("checks", [])] or [
+            Check(workload="*", verdict=message["kind"], reason=message["reason"])
+        ]
+        worst = next((c.verdict for c in checks if c.verdict != "right"), "right")
+        record = Correctness(
+            study=study.name,
+            depends=depends[name],
+            versions=dict(versions),
+            arm=name,
+            config=study.arm(name).config,
+            device=device,
+            device_name=device_name,
+            mode="logic" if logic else "gpu",
+            verdict=worst,
+            checks=checks,
+            stands_for=groups[name][1:],
+        )
+        write_record(folder / f"{name}.json", record)
+        records[name] = record
+        progress(done, len(todo), f"{name}: {worst}")
+    return {name: records[name] for name in groups}
+
+
+def _by_tile(arms: list[Arm]) -> dict[str, list[str]]:
+    """Arms that are one and the same to the interpreter, under the first one's name."""
+    groups: dict[str, list[str]] = {}
+    for arm in arms:
+        key = digest({k: v for k, v in arm.config.items() if k not in _SCHEDULE_KEYS})
+        groups.setdefault(key, []).append(arm.name)
+    return {names[0]: names for names in groups.values()}
+
+
+def _depends(study: Study, arm: Arm, workloads: Iterable[Workload]) -> dict[str, str]:
+    checked: list[Any] = [[w.axes for w in workloads], study.file.checks.seed]
+    stage = Path(__file__).parent
+    return {
+        "launch": study.launch_digest,
+        "arm": digest(arm.config),
+        "checks": digest(checked),
+        "code": digest_files([stage / f for f in ("check.py", "compare.py", "buffers.py")], stage),
+    }

@@ -1,0 +1,147 @@
+"""Run tasks in a child process that may crash or hang, and lose nothing but the task at fault.
+
+The child prints one JSON object per line: ``{"begin": task}``, ``{"done": task, …}``,
+``{"failed": task, "reason": …}``. What it does not finish is given to a fresh child.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+START_LIMIT_S = 600.0
+"""For a child to import, allocate and compute references before its first task ends."""
+
+
+def supervise(
+    module: str,
+    job: Mapping[str, Any],
+    tasks: list[str],
+    limit_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ``(task, message)`` for every task, in order of completion.
+
+    module: run as ``python -m module`` with ``job`` and the open ``tasks`` as JSON on stdin.
+    limit_s: seconds without a word from the child during a task. A task that ends its child or
+    exceeds the limit yields ``{"failed": task, "reason": …, "kind": "error" | "no answer"}`` with
+    whatever its last ``begin`` said beside the task.
+    """
+    remaining = list(tasks)
+    idle_deaths = 0
+    while remaining:
+        current: str | None = None
+        last: dict[str, Any] = {}
+        finished = 0
+        child = _Child(module, {**job, "tasks": remaining}, environment)
+        try:
+            for message in child.messages(lambda: limit_s if current else START_LIMIT_S):
+                if "begin" in message:
+                    current, last = message["begin"], message
+                    continue
+                task = message.get("done") or message.get("failed")
+                if task in remaining:
+                    if "failed" in message:
+                        message.setdefault("kind", "error")
+                    remaining.remove(task)
+                    finished += 1
+                    current = None
+                    yield task, message
+        except TimeoutError:
+            child.kill()
+            blamed = current or remaining[0]
+            remaining.remove(blamed)
+            reason = f"no answer in {limit_s:g} s" if current else "the worker did not start"
+            yield blamed, {**last, "failed": blamed, "reason": reason, "kind": "no answer"}
+            continue
+        status = child.wait()
+        if not remaining:
+            return
+        if current is not None:
+            remaining.remove(current)
+            reason = f"ended its process (exit status {status}): {child.last_words()}"
+            yield current, {**last, "failed": current, "reason": reason, "kind": "error"}
+        elif finished == 0:
+            idle_deaths += 1
+            if idle_deaths > 1 or status == 0:
+                reason = f"the worker ended before any task: {child.last_words()}"
+                for task in remaining:
+                    yield task, {"failed": task, "reason": reason, "kind": "error"}
+                return
+
+
+class _Child:
+    def __init__(
+        self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read_output, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(job))
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+
+    def _read_output(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr
+        for line in self._process.stderr:
+            self._errors = [*self._errors[-50:], line.rstrip()]
+
+    def messages(self, limit_s: Any) -> Iterator[dict[str, Any]]:
+        """Messages until the child closes its output; TimeoutError after ``limit_s()`` of silence."""
+        while True:
+            try:
+                line = self._lines.get(timeout=limit_s())
+            except queue.Empty:
+                raise TimeoutError from None
+            if line is None:
+                return
+            if line.startswith("{"):
+                yield json.loads(line)
+
+    def wait(self) -> int:
+        status = self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=5)
+        return status
+
+    def kill(self) -> None:
+        self._process.kill()
+        self.wait()
+
+    def last_words(self) -> str:
+        """The last line on the child's standard error."""
+        said = [line for line in self._errors if line.strip()]
+        return said[-1].strip() if said else "no message"
+
+
+def tell(**message: Any) -> None:
+    """In the child: say one message to the supervisor."""
+    print(json.dumps(message), flush=True)

@@ -1,0 +1,7 @@
+"""The one room that knows Triton's internals: Problems, tracing, compiling without a GPU, forcing."""
+
+from occupancy_probe.launch.device import sm_count
+from occupancy_probe.launch.force import forced, unwrap
+from occupancy_probe.launch.problem import Inputs, Problem, Tolerance, Traffic
+
+__all__ = ["Inputs", "Problem", "Tolerance", "Traffic", "forced", "sm_count", "unwrap"]

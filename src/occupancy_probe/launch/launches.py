@@ -1,0 +1,77 @@
+"""Trace a whole study: every arm × workload × target, in one process, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from occupancy_probe.gpu import Target, device
+from occupancy_probe.launch.device import planned_sm_count
+from occupancy_probe.launch.load import load_problem
+from occupancy_probe.launch.problem import Inputs, Problem
+from occupancy_probe.launch.trace import recording
+from occupancy_probe.records import ArmTrace, Specialization, Trace
+from occupancy_probe.study import NULL, Study
+
+UNKNOWN_DEVICE_SMS = 128
+"""SMs planned for where the table names no device of a target."""
+
+
+def study_problem(study: Study) -> Problem:
+    """The study's Problem, ready to make inputs."""
+    kernel = study.file.kernel
+    return load_problem(study.kernel_folder, kernel.problem, kernel.parameters)
+
+
+def trace_study(study: Study) -> Trace:
+    """The launches of every arm; an arm that cannot be specialized carries the reason."""
+    problem = study_problem(study)
+    specializations: dict[str, Specialization] = {}
+    launches: list[ArmTrace] = []
+    sm_counts = {t.name: _sm_count(t) for t in study.targets}
+    for target in study.targets:
+        for workload in study.workloads:
+            with planned_sm_count(sm_counts[target.name]):
+                inputs = problem.make_inputs(workload.axes, "meta", 0)
+                for arm in study.arms:
+                    if arm.name == NULL:
+                        continue
+                    traced, specs = _trace(problem, inputs, arm.config, target, study)
+                    specializations.update({s.key: s for s in specs})
+                    launches.append(
+                        ArmTrace(target=target.name, arm=arm.name, workload=workload.name, **traced)
+                    )
+    first = study.workloads[0].axes
+    return Trace(
+        study=study.name,
+        depends={"launch": study.launch_digest},
+        sm_counts=sm_counts,
+        specializations=specializations,
+        launches=launches,
+        traffic={w.name: vars(problem.traffic(w.axes)) for w in study.workloads},
+        facts={a.name: dict(problem.facts(first, a.config)) for a in study.arms},
+        autotune=_autotune(problem.kernel),
+    )
+
+
+def _trace(
+    problem: Problem, inputs: Inputs, config: Mapping[str, Any], target: Target, study: Study
+) -> tuple[dict[str, Any], list[Specialization]]:
+    with recording(target, study.kernel_folder) as noted:
+        try:
+            problem.launch(inputs, config)
+        except Exception as e:  # whatever a launch raises is this arm's result, not the run's end
+            return {"error": f"{type(e).__name__}: {e}".strip()}, []
+    return {"calls": [call for _, call in noted]}, [spec for spec, _ in noted]
+
+
+def _sm_count(target: Target) -> int:
+    return device(target.device).sm_count if target.device else UNKNOWN_DEVICE_SMS
+
+
+def _autotune(kernel: Any) -> dict[str, Any] | None:
+    while kernel is not None and not hasattr(kernel, "configs"):
+        kernel = getattr(kernel, "fn", None)
+    if kernel is None:
+        return None
+    return {"key": list(kernel.keys), "configs": [c.all_kwargs() for c in kernel.configs]}

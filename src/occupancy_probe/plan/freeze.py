@@ -1,0 +1,62 @@
+"""From study and trace to the frozen plan: the same study freezes to the same bytes everywhere."""
+
+from __future__ import annotations
+
+from occupancy_probe.digest import digest
+from occupancy_probe.exc import StudyError
+from occupancy_probe.records import ArmPlan, Plan, Trace, WorkloadPlan
+from occupancy_probe.study import BASELINE, Study
+
+
+def freeze(study: Study, trace: Trace) -> Plan:
+    """The plan: what the study says, with the grid arithmetic and traffic that the trace found.
+
+    No clock, no host, no version goes in, so a committed plan is found again instead of made anew.
+    """
+    content = {
+        "study": study.name,
+        "depends": {"kernel": study.kernel_digest},
+        "title": study.file.title,
+        "document": study.file.document,
+        "sections": study.file.model_dump(mode="json", by_alias=True),
+        "arms": [
+            ArmPlan(name=a.name, config=a.config, why=list(a.why), facts=trace.facts[a.name])
+            for a in study.arms
+        ],
+        "workloads": [
+            WorkloadPlan(
+                name=w.name,
+                axes=w.axes,
+                bytes=int(trace.traffic[w.name]["bytes"]),
+                flop=int(trace.traffic[w.name]["flop"]),
+                sm_clocks=trace.traffic[w.name]["sm_clocks"],
+                grids=_grids(study, trace, w.name),
+            )
+            for w in study.workloads
+        ],
+        "targets": list(study.file.targets),
+        "autotune": trace.autotune,
+    }
+    plan = Plan(**content, plan_hash="")  # type: ignore[arg-type]
+    return plan.model_copy(update={"plan_hash": digest(plan.model_dump(exclude={"plan_hash"}))})
+
+
+def _grids(study: Study, trace: Trace, workload: str) -> dict[str, list[int]]:
+    """Per target: the grid of the baseline's launch of the studied kernel."""
+    grids = {}
+    for launch in trace.launches:
+        if launch.arm != BASELINE or launch.workload != workload:
+            continue
+        if launch.error:
+            raise StudyError(f"{study.path}: baseline: {launch.error}; correct the baseline")
+        for call in launch.calls:
+            if trace.specializations[call.specialization].kernel == study.file.kernel.function:
+                grids[launch.target] = call.grid
+                break
+        else:
+            launched = {trace.specializations[c.specialization].kernel for c in launch.calls}
+            raise StudyError(
+                f"{study.path}: kernel.function: {study.file.kernel.function!r} is not launched; the"
+                f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
+            )
+    return grids

@@ -1,0 +1,42 @@
+"""Expressions in study files (``where``, ``assume``): evaluated by simpleeval, never by ``eval``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simpleeval import EvalWithCompoundTypes, InvalidExpression
+
+from occupancy_probe.exc import StudyError
+
+
+class _Evaluator(EvalWithCompoundTypes):
+    """Arithmetic, comparisons, ``in`` and calls of the given functions; no attributes at all."""
+
+    def __init__(self, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]):
+        super().__init__(names=dict(names), functions=dict(functions))
+        self.nodes.pop(ast.Attribute, None)
+        for comprehension in (ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp):
+            self.nodes.pop(comprehension, None)
+
+
+def evaluate(
+    expression: str,
+    names: Mapping[str, Any],
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Any:
+    """Value of ``expression`` over ``names``; StudyError says what is unknown and what is known."""
+    try:
+        return _Evaluator(names, functions or {}).eval(expression)
+    except (InvalidExpression, SyntaxError, TypeError, ValueError, KeyError, ArithmeticError) as e:
+        known = ", ".join([*sorted(names), *(f"{f}()" for f in sorted(functions or {}))])
+        raise StudyError(f"expression {expression!r}: {e}; known names: {known}") from e
+
+
+def names_in(expression: str) -> tuple[str, ...]:
+    """Names that ``expression`` reads, in order of appearance."""
+    tree = ast.parse(expression.strip(), mode="eval")
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    found = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
+    return tuple(dict.fromkeys(found))
