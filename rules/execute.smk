@@ -11,15 +11,18 @@ rule check_arms:
     """Every arm that fits against float64; in the interpreter every distinct tile."""
     input:
         study=ancient(study_file),
-        matrix=expand("results/{{study}}/feasibility/{target}.json", target=probe.device_targets()),
+        matrix=expand(
+            "results/{{study}}/feasibility/{target}.json",
+            target=probe.device_targets(),
+        ),
     output:
         "results/{study}/correctness/{device}.json",
-    params:
-        checks=lambda wildcards: probe.check_digest(STUDIES[wildcards.study]),
     log:
         "results/{study}/logs/check_{device}.log",
     resources:
         gpu=1 if DEVICE else 0,
+    params:
+        checks=lambda wildcards: probe.check_digest(STUDIES[wildcards.study]),
     shell:
         "python -m occupancy_probe check {input.study:q} --results results/{wildcards.study}"
         " --device {wildcards.device:q} 2> >(tee {log:q} >&2)"
@@ -33,13 +36,13 @@ rule measure_arms:
         correctness="results/{study}/correctness/{device}.json",
     output:
         "results/{study}/measurement/{device}.json",
-    params:
-        plan=lambda wildcards: probe.measure_digest(STUDIES[wildcards.study]),
     log:
         "results/{study}/logs/measure_{device}.log",
     threads: workflow.cores
     resources:
         gpu=1,
+    params:
+        plan=lambda wildcards: probe.measure_digest(STUDIES[wildcards.study]),
     shell:
         "python -m occupancy_probe measure {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"
@@ -48,10 +51,18 @@ rule measure_arms:
 rule correctness:
     """Target: correctness on the GPU here, or in the interpreter."""
     input:
-        expand("results/{study}/correctness/{device}.json", study=STUDIES, device=CHECKED_ON),
+        expand(
+            "results/{study}/correctness/{device}.json",
+            study=STUDIES,
+            device=CHECKED_ON,
+        ),
 
 
 rule measure:
     """Target: timing on the GPU here."""
     input:
-        expand("results/{study}/measurement/{device}.json", study=STUDIES, device=DEVICE or "no-gpu"),
+        expand(
+            "results/{study}/measurement/{device}.json",
+            study=STUDIES,
+            device=DEVICE or "no-gpu",
+        ),

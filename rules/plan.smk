@@ -14,11 +14,11 @@ rule trace_launches:
         kernel=kernel_files,
     output:
         "results/{study}/trace.json",
+    log:
+        "results/{study}/logs/trace.log",
     params:
         study=lambda wildcards: probe.study_digest(STUDIES[wildcards.study]),
         code=probe.digest_sources("launch", "study", "gpu"),
-    log:
-        "results/{study}/logs/trace.log",
     shell:
         "python -m occupancy_probe trace {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"
@@ -31,15 +31,15 @@ rule commit_plan:
         trace="results/{study}/trace.json",
     output:
         "results/{study}/plan_commit.json",
+    log:
+        "results/{study}/logs/plan.log",
+    resources:
+        git=1,
     params:
         study=lambda wildcards: probe.study_digest(STUDIES[wildcards.study]),
         commit="" if config.get("commit", True) else "--no-commit",
         dirty="--allow-dirty" if config.get("allow_dirty", False) else "",
         templates=TEMPLATES,
-    log:
-        "results/{study}/logs/plan.log",
-    resources:
-        git=1,
     shell:
         "python -m occupancy_probe plan {input.study:q} --results results/{wildcards.study}"
         " --templates {params.templates:q} {params.commit} {params.dirty}"

@@ -9,15 +9,17 @@ compiles), feasibility/<target>.json over them, audit.json.
 rule compile_target:
     """Compile every arm for one target, out of process, and judge it by the target's limits."""
     input:
-        study=ancient(study_file),
-        trace=ancient("results/{study}/trace.json"),
+        study=study_file,
+        trace="results/{study}/trace.json",
     output:
         "results/{study}/feasibility/{target}.json",
-    params:
-        arms=lambda wildcards: probe.compile_digest(STUDIES[wildcards.study], wildcards.target),
     log:
         "results/{study}/logs/compile_{target}.log",
     threads: workflow.cores
+    params:
+        arms=lambda wildcards: probe.compile_digest(
+            STUDIES[wildcards.study], wildcards.target
+        ),
     shell:
         "python -m occupancy_probe compile {input.study:q} --results results/{wildcards.study}"
         " --target {wildcards.target:q} --workers {threads} 2> >(tee {log:q} >&2)"
@@ -26,14 +28,14 @@ rule compile_target:
 rule audit_autotuner:
     """Hold the autotuner's key against the launches that the study makes."""
     input:
-        study=ancient(study_file),
+        study=study_file,
         trace="results/{study}/trace.json",
     output:
         "results/{study}/audit.json",
-    params:
-        code=probe.digest_sources("research/audit.py"),
     log:
         "results/{study}/logs/audit.log",
+    params:
+        code=probe.digest_sources("research/audit.py"),
     shell:
         "python -m occupancy_probe audit {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"
@@ -42,7 +44,11 @@ rule audit_autotuner:
 rule feasibility:
     """Target: the feasibility matrix of every selected study."""
     input:
-        [f"results/{s.name}/feasibility/{t}.json" for s in STUDIES.values() for t in s.file.targets],
+        [
+            f"results/{s.name}/feasibility/{t}.json"
+            for s in STUDIES.values()
+            for t in s.file.targets
+        ],
 
 
 rule audit:

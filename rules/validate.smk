@@ -24,10 +24,10 @@ rule judge_arms:
         evidence=lambda wildcards: probe.evidence_files(wildcards.study),
     output:
         "results/{study}/verdict.json",
-    params:
-        code=probe.digest_sources("validate", "study", "gpu"),
     log:
         "results/{study}/logs/judge.log",
+    params:
+        code=probe.digest_sources("validate", "study", "gpu"),
     shell:
         "python -m occupancy_probe judge {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"
@@ -41,11 +41,11 @@ rule render_report:
         templates=probe.template_files(TEMPLATES),
     output:
         report("results/{study}/report.html", category="A/B report"),
+    log:
+        "results/{study}/logs/report.log",
     params:
         code=probe.digest_sources("validate", "plan", "templating.py"),
         templates=TEMPLATES,
-    log:
-        "results/{study}/logs/report.log",
     shell:
         "python -m occupancy_probe report {input.study:q} --results results/{wildcards.study}"
         " --templates {params.templates:q} 2> >(tee {log:q} >&2)"
@@ -59,12 +59,12 @@ rule publish_evidence:
         measurement="results/{study}/measurement/{device}.json",
     output:
         "results/{study}/published/{device}.json",
-    params:
-        templates=TEMPLATES,
     log:
         "results/{study}/logs/publish_{device}.log",
     resources:
         git=1,
+    params:
+        templates=TEMPLATES,
     shell:
         "python -m occupancy_probe publish {input.study:q} --results results/{wildcards.study}"
         " --templates {params.templates:q} 2> >(tee {log:q} >&2)"
@@ -73,4 +73,8 @@ rule publish_evidence:
 rule publish:
     """Target: this device's evidence, committed."""
     input:
-        expand("results/{study}/published/{device}.json", study=STUDIES, device=DEVICE or "no-gpu"),
+        expand(
+            "results/{study}/published/{device}.json",
+            study=STUDIES,
+            device=DEVICE or "no-gpu",
+        ),

@@ -6,14 +6,14 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from occupancy_probe.digest import digest
 from occupancy_probe.exc import RecordError
 
-SCHEMA = "occupancy-probe/1"
+SCHEMA: Final = "occupancy-probe/1"
 """One version for all records; a reader refuses any other."""
 
 
@@ -26,7 +26,7 @@ class Part(BaseModel):
 class Record(Part):
     """What every record says of itself."""
 
-    schema_: Literal["occupancy-probe/1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["occupancy-probe/1"] = Field(default=SCHEMA, alias="schema")
     study: str
     depends: dict[str, str] = {}
     """Hashes of what the record was made from; another value means stale."""
@@ -414,7 +414,10 @@ def to_json(record: Record) -> str:
 def _render(value: Any, depth: int) -> str:
     pad, inner = " " * depth, " " * (depth + 1)
     if isinstance(value, dict) and value:
-        items = (f"{inner}{json.dumps(str(k), ensure_ascii=False)}: {_render(v, depth + 1)}" for k, v in value.items())
+        items = (
+            f"{inner}{json.dumps(str(k), ensure_ascii=False)}: {_render(v, depth + 1)}"
+            for k, v in value.items()
+        )
         return "{\n" + ",\n".join(items) + f"\n{pad}}}"
     if isinstance(value, (list, tuple)) and any(isinstance(v, (dict, list, tuple)) for v in value):
         return "[\n" + ",\n".join(inner + _render(v, depth + 1) for v in value) + f"\n{pad}]"
@@ -428,7 +431,9 @@ def read_record(path: Path, kind: type[R]) -> R:
     except OSError as e:
         raise RecordError(f"{path}: {e.strerror}; make the stage that writes it again") from e
     except (ValueError, UnicodeDecodeError) as e:
-        raise RecordError(f"{path}: truncated or not JSON ({e}); delete it to have it made again") from e
+        raise RecordError(
+            f"{path}: truncated or not JSON ({e}); delete it to have it made again"
+        ) from e
     found = content.get("schema") if isinstance(content, dict) else None
     if found != SCHEMA:
         raise RecordError(f"{path}: schema {found!r}, this version reads {SCHEMA!r}")
@@ -437,7 +442,9 @@ def read_record(path: Path, kind: type[R]) -> R:
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise RecordError(f"{path}: {place}: {first['msg']}; delete it to have it made again") from e
+        raise RecordError(
+            f"{path}: {place}: {first['msg']}; delete it to have it made again"
+        ) from e
 
 
 def read_if_fresh(path: Path, kind: type[R], depends: dict[str, str]) -> R | None:

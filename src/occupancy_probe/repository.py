@@ -69,9 +69,14 @@ class Repository:
     def is_ancestor(self, commit: str) -> bool:
         """Whether ``commit`` is HEAD or an ancestor of it; False where it is not in this clone."""
         try:
-            return self.repo.is_ancestor(commit, "HEAD")
+            return self.repo.is_ancestor(self.repo.commit(commit), self.repo.head.commit)
         except (git.GitCommandError, git.BadName, ValueError):
             return False
+
+    @property
+    def shallow(self) -> bool:
+        """Whether older history is missing from this clone."""
+        return bool(self.repo.git.rev_parse("--is-shallow-repository") == "true")
 
     def commit(self, paths: Sequence[Path], message: str) -> str:
         """Commit exactly ``paths``, leaving everything else in index and work tree as it was.
@@ -86,11 +91,15 @@ class Repository:
         try:
             _retried(lambda: self.repo.git.add("--", *names))
             _retried(
-                lambda: self.repo.git.commit("--quiet", "--only", f"--file={message_file}", "--", *names)
+                lambda: self.repo.git.commit(
+                    "--quiet", "--only", f"--file={message_file}", "--", *names
+                )
             )
         except git.GitCommandError as e:
             self.repo.git.reset("--quiet", "--", *names)
-            raise RepositoryError(f"git commit failed: {e.stderr.strip() or e.stdout.strip()}") from e
+            raise RepositoryError(
+                f"git commit failed: {e.stderr.strip() or e.stdout.strip()}"
+            ) from e
         finally:
             message_file.unlink(missing_ok=True)
         return self.repo.head.commit.hexsha
@@ -104,7 +113,9 @@ class Repository:
                 " user.email ADDRESS"
             ) from e
         if self.repo.head.is_detached:
-            raise RepositoryError("HEAD is detached: a commit would be lost; git switch to a branch")
+            raise RepositoryError(
+                "HEAD is detached: a commit would be lost; git switch to a branch"
+            )
         folder = Path(self.repo.git_dir)
         for state, words in (
             ("MERGE_HEAD", "a merge"),

@@ -43,7 +43,9 @@ def plan(options: Namespace) -> None:
         allow_dirty=options.allow_dirty,
     )
     records.write_record(options.results / "plan_commit.json", found)
-    print(f"{study.name}: plan {frozen.plan_hash[:12]} {found.note} ({found.commit or 'no commit'})")
+    print(
+        f"{study.name}: plan {frozen.plan_hash[:12]} {found.note} ({found.commit or 'no commit'})"
+    )
 
 
 def compile(options: Namespace) -> None:
@@ -67,7 +69,9 @@ def compile(options: Namespace) -> None:
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     records.write_text(folder / f"{chosen.name}.json", text)
     counts = ", ".join(f"{len(found[v])} {v}" for v in ("fits", "rejected", "unsupported"))
-    print(f"{study.name}: {chosen.name}: {counts}, {len(found['same_code'])} same code as another arm")
+    print(
+        f"{study.name}: {chosen.name}: {counts}, {len(found['same_code'])} same code as another arm"
+    )
 
 
 def audit(options: Namespace) -> None:
@@ -107,7 +111,9 @@ def check(options: Namespace) -> None:
                 )
     _write_index(folder / f"{options.device}.json", {n: r.verdict for n, r in found.items()})
     wrong = [n for n, r in found.items() if r.verdict != "right"]
-    print(f"{study.name}: {options.device}: {len(found) - len(wrong)} right, not right: {wrong or 'none'}")
+    print(
+        f"{study.name}: {options.device}: {len(found) - len(wrong)} right, not right: {wrong or 'none'}"
+    )
 
 
 def measure(options: Namespace) -> None:
@@ -136,49 +142,69 @@ def measure(options: Namespace) -> None:
         )
     seconds = {name: r.gpu_seconds for name, r in found.items()}
     _write_index(root / "measurement" / f"{gpu.slug}.json", seconds)
-    print(f"{study.name}: {gpu.name}: {len(arms)} arms timed, GPU busy {sum(seconds.values()):.0f} s")
+    print(
+        f"{study.name}: {gpu.name}: {len(arms)} arms timed, GPU busy {sum(seconds.values()):.0f} s"
+    )
 
 
 def judge(options: Namespace) -> None:
     """verdict.json: every row's verdict and each device's decision."""
-    from occupancy_probe.exc import RepositoryError
-    from occupancy_probe.repository import Repository
-    from occupancy_probe.validate.collect import collect
-    from occupancy_probe.validate.verdict import judge as decide
+    from occupancy_probe.outcome import here
 
-    study = load_study(options.study)
-    collected = collect(options.results, study.launch_digest)
-    try:
-        is_ancestor = Repository.around(Path.cwd()).is_ancestor
-    except RepositoryError:
-
-        def is_ancestor(commit: str) -> bool:
-            return False
-
-    records.write_record(options.results / "verdict.json", decide(study, collected, is_ancestor))
+    found = here(load_study(options.study), options.results)
+    records.write_record(options.results / "verdict.json", found.verdict)
 
 
 def report(options: Namespace) -> None:
     """report.html, and the document with its result table filled."""
-    from occupancy_probe.validate.collect import collect
+    from occupancy_probe.outcome import fill_document, here
     from occupancy_probe.validate.report import render_report
 
     study = load_study(options.study)
-    collected = collect(options.results, study.launch_digest)
-    verdict = records.read_record(options.results / "verdict.json", records.Verdict)
-    document = _fill_document(study, collected, verdict, options)
-    html = render_report(collected, verdict, options.templates)
+    found = here(study, options.results)
+    collected, verdict = found.collected, found.verdict
+    document = fill_document(study, options.results, options.templates, found)
+    html = render_report(
+        collected.plan,
+        collected.plan_commit,
+        verdict,
+        collected.feasibility,
+        collected.logic,
+        {slug: d.correctness for slug, d in collected.devices.items()},
+        _installed(),
+        options.templates,
+    )
     records.write_text(options.results / "report.html", html)
     print(f"{study.name}: {options.results / 'report.html'}, {document}")
     for device in verdict.devices:
-        print(f"  {device.device_name} ({device.source}, {device.measured_at}): {device.decision}")
+        when = f"{device.source}, {device.measured_at}"
+        print(f"  {device.device_name} ({when}): {device.decision}")
     if not verdict.devices:
         print("  not measured on any device yet")
 
 
 def publish(options: Namespace) -> None:
     """Copy this device's records to evidence/ and commit them with the filled document."""
-    raise DeviceError("publish: not built yet")
+    from occupancy_probe.execute.device import require_gpu
+    from occupancy_probe.outcome import fill_document, published
+    from occupancy_probe.repository import Repository
+    from occupancy_probe.templating import render, render_string
+    from occupancy_probe.validate.publish import gather
+
+    study, gpu = load_study(options.study), require_gpu()
+    results: Path = options.results
+    plan = records.read_record(results / "plan.json", records.Plan)
+    gather(results, gpu.slug, plan, study.launch_digest)
+    document = fill_document(study, results, options.templates, published(study, results))
+    subject = render_string(study.file.commit.evidence, study=study.file, device=gpu.name)
+    message = render(
+        options.templates, "commit_evidence.txt.j2", subject=subject, plan=plan, device=gpu.slug
+    )
+    repository = Repository.around(Path.cwd())
+    paths = [results / "evidence" / gpu.slug, document]
+    commit = repository.commit(paths, message) if repository.dirty(paths) else None
+    _write_index(results / "published" / f"{gpu.slug}.json", {"commit": commit or "nothing new"})
+    print(f"{study.name}: evidence of {gpu.name}: {commit or 'already published'}")
 
 
 def schema(options: Namespace) -> None:
@@ -205,12 +231,20 @@ def _surviving(results: Path, target_name: str, study: Study) -> list[str]:
         if a.name in matrix and matrix[a.name].verdict == "fits" and not matrix[a.name].same_code_as
     ]
     if not names:
-        raise DeviceError(f"no arm fits on {target_name}; see {results}/feasibility/{target_name}.json")
+        raise DeviceError(
+            f"no arm fits on {target_name}; see {results}/feasibility/{target_name}.json"
+        )
     return names
 
 
 def _correct(path: Path) -> bool:
     return records.read_record(path, records.Correctness).verdict == "right"
+
+
+def _installed() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {p: version(p) for p in ("occupancy-probe", "snakemake", "triton", "torch")}
 
 
 def _write_index(path: Path, content: object) -> None:

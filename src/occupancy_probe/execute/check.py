@@ -42,9 +42,7 @@ def check(problem: Problem, prepared: Prepared, config: Mapping[str, Any]) -> Ch
     errors, reason = {}, None
     for name, reference in prepared.reference.items():
         tolerance = problem.tolerance[name]
-        errors[name] = output_error(
-            eager[name], reference, tolerance, guarded.not_written(name)
-        )
+        errors[name] = output_error(eager[name], reference, tolerance, guarded.not_written(name))
         if found := fault(errors[name], tolerance):
             reason = reason or f"{name}: {found}"
     if rows:

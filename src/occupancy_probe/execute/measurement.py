@@ -53,7 +53,9 @@ def measure(
     on where it was. DeviceError when the baseline itself cannot be timed.
     """
     if BASELINE not in arms:
-        raise DeviceError("the baseline is not right on this device; nothing can be compared with it")
+        raise DeviceError(
+            "the baseline is not right on this device; nothing can be compared with it"
+        )
     configs = {a: study.arm(a).config for a in (BASELINE, NULL, *arms)}
     records = {
         w.name: _open(study, plan, commit, configs, folder, device, l2_bytes, versions, w.name)

@@ -66,7 +66,9 @@ def take_replicate(
     return Replicate(
         process=place[0],
         allocation=place[1],
-        arms={a: [round(v, 4) for v, k in zip(s, keep, strict=True) if k] for a, s in samples.items()},
+        arms={
+            a: [round(v, 4) for v, k in zip(s, keep, strict=True) if k] for a, s in samples.items()
+        },
         clocks=_clocks(states),
         dropped=keep.count(False),
     )
@@ -103,7 +105,11 @@ def _capture(
 
 
 def _blocks(
-    graphs: dict[str, torch.cuda.CUDAGraph], sets: int, timing: Timing, rng: random.Random, uuid: str
+    graphs: dict[str, torch.cuda.CUDAGraph],
+    sets: int,
+    timing: Timing,
+    rng: random.Random,
+    uuid: str,
 ) -> tuple[dict[str, list[float]], list[DeviceState]]:
     samples: dict[str, list[float]] = {arm: [] for arm in graphs}
     states = []

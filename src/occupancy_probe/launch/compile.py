@@ -111,6 +111,9 @@ def _ptxas_verbose(ptx: str, target: Target) -> str:
         command = [get_ptxas(target.arch).path, "-v", "-lineinfo"]
         command += [f"--gpu-name={sm_arch_from_capability(target.arch)}", str(source)]
         done = subprocess.run(
-            [*command, "-o", str(Path(work, "kernel.o"))], capture_output=True, text=True, check=True
+            [*command, "-o", str(Path(work, "kernel.o"))],
+            capture_output=True,
+            text=True,
+            check=True,
         )
     return done.stderr

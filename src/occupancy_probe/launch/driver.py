@@ -45,7 +45,9 @@ class CompileOnlyDriver:
         return torch.device("meta")
 
     def get_benchmarker(self) -> Any:
-        raise RuntimeError("a compile-only driver runs nothing; force a config instead of autotuning")
+        raise RuntimeError(
+            "a compile-only driver runs nothing; force a config instead of autotuning"
+        )
 
 
 @contextmanager

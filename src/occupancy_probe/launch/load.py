@@ -15,7 +15,7 @@ from occupancy_probe.launch.problem import Problem
 
 def load_file(path: Path) -> ModuleType:
     """The module at ``path``, imported once per process under its own stem, siblings importable."""
-    name = path.stem
+    path, name = path.resolve(), path.stem
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
@@ -40,7 +40,9 @@ def load_problem(folder: Path, name: str, parameters: Mapping[str, Any]) -> Prob
     module = load_file(path)
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Problem)):
-        known = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Problem)]
+        known = [
+            n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Problem)
+        ]
         raise ProblemError(
             f"{path}: no Problem named {name!r}; it has {', '.join(k for k in known if k != 'Problem')}"
         )

@@ -61,6 +61,7 @@ def _specialization(
     function: JITFunction, compile_event: dict[str, Any], options: dict[str, Any], folder: Path
 ) -> Specialization:
     source = Path(inspect.getsourcefile(function.fn) or "").resolve()
+    folder = folder.resolve()
     file = source.relative_to(folder).as_posix() if source.is_relative_to(folder) else str(source)
     return Specialization(
         file=file,

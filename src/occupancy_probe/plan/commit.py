@@ -65,7 +65,9 @@ def commit_plan(
         for path, content in before.items():
             path.write_bytes(content) if content is not None else path.unlink()
         raise
-    note = f"inputs were not committed: {', '.join(uncommitted)}" if uncommitted else "committed now"
+    note = (
+        f"inputs were not committed: {', '.join(uncommitted)}" if uncommitted else "committed now"
+    )
     return _found(plan, made, repository.commit_time(made), not uncommitted, note)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from occupancy_probe.digest import digest
 from occupancy_probe.exc import StudyError
 from occupancy_probe.records import ArmPlan, Plan, Trace, WorkloadPlan
@@ -13,7 +15,7 @@ def freeze(study: Study, trace: Trace) -> Plan:
 
     No clock, no host, no version goes in, so a committed plan is found again instead of made anew.
     """
-    content = {
+    content: dict[str, Any] = {
         "study": study.name,
         "depends": {"kernel": study.kernel_digest},
         "title": study.file.title,
@@ -37,7 +39,7 @@ def freeze(study: Study, trace: Trace) -> Plan:
         "targets": list(study.file.targets),
         "autotune": trace.autotune,
     }
-    plan = Plan(**content, plan_hash="")  # type: ignore[arg-type]
+    plan = Plan(**content, plan_hash="")
     return plan.model_copy(update={"plan_hash": digest(plan.model_dump(exclude={"plan_hash"}))})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from occupancy_probe.records import Audit, Bucket, Call, Trace
 from occupancy_probe.study import BASELINE, Study
 
@@ -11,10 +13,10 @@ def audit_key(study: Study, trace: Trace) -> Audit:
 
     A kernel without an autotuner gets an audit with no buckets that says so.
     """
-    head = {"study": study.name, "depends": {"launch": study.launch_digest}}
+    head: dict[str, Any] = {"study": study.name, "depends": {"launch": study.launch_digest}}
     if trace.autotune is None:
         return Audit(
-            **head,  # type: ignore[arg-type]
+            **head,
             key=[],
             configs=[],
             dead_names=[],
@@ -39,7 +41,7 @@ def audit_key(study: Study, trace: Trace) -> Audit:
         for i, names in grouped.items()
     ]
     return Audit(
-        **head,  # type: ignore[arg-type]
+        **head,
         key=key,
         configs=configs,
         dead_names=dead,
@@ -70,7 +72,9 @@ def _varying(calls: list[Call]) -> list[str]:
 def _findings(
     key: list[str], dead: list[str], buckets: list[Bucket], blind: list[str], configs: int
 ) -> list[str]:
-    found = [f"{configs} configs × {len(buckets)} buckets = {configs * len(buckets)} tuning launches"]
+    found = [
+        f"{configs} configs × {len(buckets)} buckets = {configs * len(buckets)} tuning launches"
+    ]
     for bucket in buckets:
         distinct = {tuple(g) for g in bucket.grids}
         if len(distinct) > 1:

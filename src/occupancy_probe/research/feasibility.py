@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from occupancy_probe.digest import digest
 from occupancy_probe.gpu import Target, limits, occupancy
 from occupancy_probe.launch.compile import Binary
 from occupancy_probe.records import ArmTrace, Feasibility, Reason, Specialization, Variant
@@ -30,7 +31,7 @@ def compile_variant(folder: Path, spec: Specialization, target: Target) -> Compi
         return Compiled(None, reason)
     try:
         binary = compile_specialization(folder, spec, target)
-    except Exception as e:
+    except (Exception, SystemExit) as e:  # a kernel's own sys.exit is a failure of this arm alone
         words = _words(e)
         unsupported = "not supported in this architecture" in words
         return Compiled(None, Reason(limit="compiler", text=words), unsupported)
@@ -41,7 +42,9 @@ def _refused(spec: Specialization, target: Target) -> Reason | None:
     """Faults of a launch that need no compile to be seen."""
     warps = spec.options.get("num_warps", 4)
     if isinstance(warps, int) and warps > 0 and warps & (warps - 1):
-        return Reason(limit="num_warps", required=warps, text=f"num_warps {warps} is not a power of two")
+        return Reason(
+            limit="num_warps", required=warps, text=f"num_warps {warps} is not a power of two"
+        )
     threads = warps * target.warp_size
     if threads > target.max_threads_per_cta:
         return Reason(
@@ -67,7 +70,11 @@ def _figures(binary: Binary, target: Target) -> dict[str, Any]:
         "occupancy": resident.occupancy,
         "limiter": list(resident.limiter),
         "code_sha256": code_digest(
-            binary.cubin, threads, binary.num_ctas, binary.shared_bytes, binary.tensor_memory_columns
+            binary.cubin,
+            threads,
+            binary.num_ctas,
+            binary.shared_bytes,
+            binary.tensor_memory_columns,
         ),
         "compile_seconds": round(binary.seconds, 3),
     }
@@ -100,7 +107,7 @@ def judge_arm(
     are known.
     """
     name, config = arm
-    head = {
+    head: dict[str, Any] = {
         "study": study,
         "arm": name,
         "config": dict(config),
@@ -136,6 +143,7 @@ def judge_arm(
         variants.append(variant)
         reasons += _excess(variant, target)
     reasons = list(dict.fromkeys(reasons))
+    verdict: Literal["fits", "rejected", "unsupported"]
     verdict = "fits" if not reasons else "unsupported" if unsupported else "rejected"
     studied = [v for v in variants if v.kernel == function]
     figures: dict[str, Any] = {}
@@ -145,7 +153,7 @@ def judge_arm(
             exclude={"kernel", "workloads", "specialization", "code_sha256", "compile_seconds"}
         )
         if len(variants) == len(users):
-            figures["code_sha256"] = code_digest_of(variants)
+            figures["code_sha256"] = arm_digest(traces, specializations, compiled)
     return Feasibility(
         **head,
         verdict=verdict,
@@ -156,12 +164,23 @@ def judge_arm(
     )
 
 
-def code_digest_of(variants: Sequence[Variant]) -> str:
-    """Identity of all the code that an arm runs: its variants' digests, by workload."""
-    import hashlib
+def arm_digest(
+    traces: Sequence[ArmTrace],
+    specializations: Mapping[str, Specialization],
+    compiled: Mapping[str, Compiled],
+) -> str:
+    """Identity of all that an arm runs: per workload the machine code, its grid and its arguments.
 
-    parts = sorted(f"{w}:{v.kernel}:{v.code_sha256}" for v in variants for w in v.workloads)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    Equal code under another grid or other run-time scalars (a split count, say) is another arm.
+    """
+    parts: list[Any] = []
+    for trace in traces:
+        for call in trace.calls:
+            spec, figures = specializations[call.specialization], compiled[call.specialization].figures
+            assert figures is not None
+            arguments = {k: v for k, v in call.scalars.items() if spec.signature[k] != "constexpr"}
+            parts.append([trace.workload, spec.kernel, figures["code_sha256"], call.grid, arguments])
+    return digest(parts)
 
 
 def _excess(variant: Variant, target: Target) -> list[Reason]:

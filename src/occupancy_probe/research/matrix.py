@@ -109,7 +109,7 @@ def _compile_all(
     context = multiprocessing.get_context("spawn")
     os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
     with ProcessPool(max_workers=min(workers, len(specs)), context=context) as pool:
-        futures = {
+        futures: dict[Any, str] = {
             pool.schedule(compile_variant, (folder, spec, target), timeout=limit_s): key
             for key, spec in specs.items()
         }

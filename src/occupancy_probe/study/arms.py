@@ -56,7 +56,9 @@ def make_arms(
             if not evaluate(rule.where, config):
                 continue
             name = make_name(rule.name, difference if rule.name is None else config, place)
-            arm = Arm(name, config, (rule.why,), named=rule.name is not None and "{" not in rule.name)
+            arm = Arm(
+                name, config, (rule.why,), named=rule.name is not None and "{" not in rule.name
+            )
             known = arms.get(_key(config))
             arms[_key(config)] = arm if known is None else _merge(known, arm, place)
     by_name: dict[str, Arm] = {}
@@ -67,7 +69,9 @@ def make_arms(
             )
         by_name[arm.name] = arm
     if len(by_name) < 2:
-        raise StudyError("arms: no rule leaves an arm beside the baseline; widen a rule or its where")
+        raise StudyError(
+            "arms: no rule leaves an arm beside the baseline; widen a rule or its where"
+        )
     null = Arm(NULL, dict(baseline), ("twin of the baseline: the study's own noise floor",))
     return (base_of(by_name), null, *(a for a in by_name.values() if a.name != BASELINE))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +47,7 @@ class Study:
     @property
     def kernel_folder(self) -> Path:
         """Folder of the kernel and its Problem."""
-        return (self.path.parent / self.file.kernel.path).resolve()
+        return Path(os.path.normpath(self.path.parent / self.file.kernel.path))
 
     @cached_property
     def kernel_files(self) -> tuple[Path, ...]:
@@ -121,9 +122,7 @@ def _check_references(study: Study) -> None:
     ):
         if not study.selects(expression) and key != "decision.guard":
             raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
-    if file.projection and (
-        unknown := set(file.projection.arms) - {a.name for a in study.arms}
-    ):
+    if file.projection and (unknown := set(file.projection.arms) - {a.name for a in study.arms}):
         raise StudyError(f"projection.arms: no arm named {', '.join(sorted(unknown))}")
 
 

@@ -59,7 +59,7 @@ class ConfigRule(Section):
     """One factor at a time, from the baseline."""
     grid: Values | None = None
     """The full product; keys left out keep the baseline's value."""
-    list_: list[dict[str, Scalar]] | None = Field(None, alias="list")
+    list_: list[dict[str, Scalar]] | None = Field(default=None, alias="list")
     """Configs one by one, as differences from the baseline."""
     use: str | None = None
     """``module:function`` beside the study file; called with the baseline, returns configs."""
@@ -81,7 +81,7 @@ class WorkloadRule(Section):
     """Declares workloads: the product of ``grid``, or ``list`` one by one."""
 
     grid: Values | None = None
-    list_: list[dict[str, Scalar]] | None = Field(None, alias="list")
+    list_: list[dict[str, Scalar]] | None = Field(default=None, alias="list")
     name: str | None = None
     """As for config rules, e.g. ``c{concurrency}``; default: every axis and its value."""
 
@@ -109,9 +109,9 @@ class Measurement(Section):
 
     regime: Literal["cold", "warm"] = "cold"
     """cold: inputs rotate over at least 4 × L2; warm: one input set, named as such."""
-    processes: int = Field(4, ge=2)
+    processes: int = Field(default=6, ge=2)
     """Outer replicates: fresh processes."""
-    allocations: int = Field(3, ge=1)
+    allocations: int = Field(default=2, ge=1)
     """Inner replicates: fresh allocations and graph captures in each process."""
     blocks: int = Field(16, ge=4)
     """Blocks per replicate; every block is a fresh random order of all arms."""

@@ -1,0 +1,1 @@
+"""From records to a verdict: statistics, what is there, the decision rule, conclusions."""
