@@ -13,7 +13,7 @@ from occupancy_probe.exc import ProbeError
 try:
     STUDIES = probe.select_studies(config["study"])
 except ProbeError as fault:
-    sys.exit(f"error: {fault}")
+    sys.exit("\n".join(f"error: {line}" for line in str(fault).splitlines()))
 
 DEVICE = probe.device_slug()
 CHECKED_ON = DEVICE or probe.INTERPRETER

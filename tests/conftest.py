@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,3 +77,37 @@ def trace_of():
         return made[path]
 
     return trace
+
+
+@pytest.fixture
+def own_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Git without the user's configuration and identity; an empty home folder."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in [n for n in os.environ if n.startswith("GIT_")] + ["EMAIL", "XDG_CONFIG_HOME"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    return home
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Output of a real git command, whatever it is."""
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def work(own_git: Path, tmp_path: Path) -> Path:
+    """A repository with an identity and one commit, `file` in it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "config", "user.name", "Ada")
+    git(folder, "config", "user.email", "ada@example.org")
+    (folder / "file").write_text("one\n")
+    git(folder, "add", "file")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder

@@ -98,7 +98,8 @@ def _gather(cache, index, valid, PAGE_SIZE: tl.constexpr):
     for g in tl.static_range(NOPE_GROUPS):
         raw = tl.load(cache + g * GROUP + (data[:, None] + columns), mask=valid[:, None], other=0)
         tiles += (_scaled(raw, (exponents >> (8 * g)).to(tl.int32) & 0xFF),)
-    return tiles + (rope,)
+    tiles += (rope,)
+    return tiles
 
 
 @triton.jit

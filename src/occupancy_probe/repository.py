@@ -47,11 +47,18 @@ class Repository:
         inside = [str(p.resolve()) for p in paths if self.contains(p)]
         if not inside:
             return []
-        status = self.repo.git.status("--porcelain", "-z", "--untracked-files=all", "--", *inside)
+        status = self.repo.git.status(
+            "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *inside
+        )
         return [entry[3:] for entry in status.split("\0") if len(entry) > 3]
 
     def committed_text(self, path: Path) -> str | None:
         """Content of ``path`` at HEAD, None where HEAD does not hold it."""
+        if not self.contains(path):
+            raise RepositoryError(
+                f"{path}: outside of the repository {self.root}; run in the one that is to hold the"
+                " results, or go on without commits: --config commit=False"
+            )
         name = path.resolve().relative_to(self.root.resolve()).as_posix()
         try:
             return str(self.repo.git.show(f"HEAD:{name}", strip_newline_in_stdout=False))

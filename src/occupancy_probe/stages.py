@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from occupancy_probe import records
+from occupancy_probe import __version__, records
 from occupancy_probe.exc import DeviceError
 from occupancy_probe.progress import progress
 from occupancy_probe.study import NULL, Study, load_study
@@ -244,7 +244,9 @@ def _correct(path: Path) -> bool:
 def _installed() -> dict[str, str]:
     from importlib.metadata import version
 
-    return {p: version(p) for p in ("occupancy-probe", "snakemake", "triton", "torch")}
+    return {"occupancy-probe": __version__} | {
+        p: version(p) for p in ("snakemake", "triton", "torch")
+    }
 
 
 def _write_index(path: Path, content: object) -> None:

@@ -36,7 +36,9 @@ def run(parameters: dict, workload: dict, config: dict, sms: int, rotated: bool)
         "out": float((out - expected["out"]).norm() / expected["out"].norm().clamp(min=1e-30)),
         "out_size": float(expected["out"].norm()),
         "out_zero": bool((out == 0).all()),
-        "lse": float(((lse - expected["lse"])[finite].abs() / (1 + expected["lse"][finite].abs())).amax())
+        "lse": float(
+            ((lse - expected["lse"])[finite].abs() / (1 + expected["lse"][finite].abs())).amax()
+        )
         if finite.any()
         else 0.0,
         "empty_rows": [bool(r) for r in (~finite).all(1)],

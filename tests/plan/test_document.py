@@ -139,7 +139,7 @@ def test_the_argument_has_its_numbers() -> None:
 
 def test_protocol_rule_and_risks_are_in_words() -> None:
     text = render_document(make_plan(), TEMPLATES)
-    assert "4 fresh processes × 3 fresh allocations and graph captures = 12" in text
+    assert "6 fresh processes × 2 fresh allocations and graph captures = 12" in text
     assert "`improve` selects c96" in text and "at least 4 × L2" in text
     assert "keys on `topk_rounded`; `concurrency` varies here and is not in it by name" in text
     assert "- C \\| D" in text

@@ -67,7 +67,7 @@ def study(tmp_path):
     return load_study(tmp_path / "s.yaml")
 
 
-def samples(ratios, workload, seed=0, noise=0.001, processes=4, **changes):
+def samples(ratios, workload, seed=0, noise=0.001, processes=6, **changes):
     """A measurement whose arms truly take 10 µs × ratio, with noise between processes and blocks."""
     rng = np.random.default_rng([seed, int(workload[1:])])
     replicates = []
@@ -352,7 +352,7 @@ def test_a_run_that_was_stopped_is_not_looked_at_early(study):
     measurements["c96"] = samples(TRUTH["c96"], "c96", processes=2)
     device, row = judged(study, collected(study, measurements))
     assert row["s1", "c96"].verdict == "exploratory"
-    assert row["s1", "c96"].reason == "incomplete: 2 of 4 processes"
+    assert row["s1", "c96"].reason == "incomplete: 2 of 6 processes"
     assert device.preregistered and device.decision.startswith("no decision")
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from occupancy_probe.exc import RepositoryError
+from occupancy_probe.plan.freeze import hash_of
 from occupancy_probe.records import Plan, PlanCommit, to_json, write_record, write_text
 from occupancy_probe.repository import Repository
 from occupancy_probe.study import Study
@@ -58,12 +59,12 @@ def commit_plan(
         ):
             raise _dirty(path)
     before = {p: p.read_bytes() if p.exists() else None for p in (plan_file, document_file)}
-    _write(plan, document, plan_file, document_file)
     try:
+        _write(plan, document, plan_file, document_file)
         made = repository.commit([plan_file, document_file], message)
-    except RepositoryError:
+    except BaseException:
         for path, content in before.items():
-            path.write_bytes(content) if content is not None else path.unlink()
+            path.write_bytes(content) if content is not None else path.unlink(missing_ok=True)
         raise
     note = (
         f"inputs were not committed: {', '.join(uncommitted)}" if uncommitted else "committed now"
@@ -91,14 +92,14 @@ def _found(
 
 
 def _hash_of(text: str | None) -> str | None:
-    """The ``plan_hash`` inside the JSON of a plan, None where there is none."""
+    """Hash of the plan in ``text``; None where it is no plan, or was edited under its old hash."""
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = Plan.model_validate(json.loads(text))
     except ValueError:
         return None
-    return found.get("plan_hash") if isinstance(found, dict) else None
+    return found.plan_hash if found.plan_hash == hash_of(found) else None
 
 
 def _dirty(path: Path) -> RepositoryError:

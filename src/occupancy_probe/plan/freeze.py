@@ -40,7 +40,12 @@ def freeze(study: Study, trace: Trace) -> Plan:
         "autotune": trace.autotune,
     }
     plan = Plan(**content, plan_hash="")
-    return plan.model_copy(update={"plan_hash": digest(plan.model_dump(exclude={"plan_hash"}))})
+    return plan.model_copy(update={"plan_hash": hash_of(plan)})
+
+
+def hash_of(plan: Plan) -> str:
+    """The hash that ``plan`` must carry: over everything that it says beside the hash itself."""
+    return digest(plan.model_dump(exclude={"plan_hash"}))
 
 
 def _grids(study: Study, trace: Trace, workload: str) -> dict[str, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def make_arms(
                     f"{place}: {', '.join(sorted(unknown))} is neither in baseline nor a launch option"
                     f" ({', '.join(sorted(_LAUNCH_OPTIONS))}); add it to baseline or correct it"
                 )
-            if not evaluate(rule.where, config):
+            if not _kept(rule.where, config, place):
                 continue
             name = make_name(rule.name, difference if rule.name is None else config, place)
             arm = Arm(
@@ -84,6 +84,13 @@ def base_of(arms: Mapping[str, Arm]) -> Arm:
 _LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 
 
+def _kept(where: str, config: Config, place: str) -> bool:
+    try:
+        return bool(evaluate(where, config))
+    except StudyError as e:
+        raise StudyError(f"{place}.where: {e}") from e
+
+
 def _key(config: Config) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, repr(v)) for k, v in config.items()))
 
@@ -111,11 +118,11 @@ def _differences(
         yield from rule.list_
     else:
         assert rule.use is not None
-        yield from _function(rule.use, root, place)(dict(baseline))
+        yield from _configs_of(rule.use, baseline, root, place)
 
 
-def _function(reference: str, root: Path, place: str) -> Callable[[dict[str, Any]], Any]:
-    """``module:function``, the module being a file beside the study."""
+def _configs_of(reference: str, baseline: Config, root: Path, place: str) -> list[dict[str, Any]]:
+    """What ``module:function`` returns for the baseline, the module being a file beside the study."""
     module, _, name = reference.partition(":")
     path = (root / module.replace(".", "/")).with_suffix(".py")
     if not name or not path.is_file():
@@ -125,7 +132,6 @@ def _function(reference: str, root: Path, place: str) -> Callable[[dict[str, Any
     loaded = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(loaded)
-        function: Callable[[dict[str, Any]], Any] = getattr(loaded, name)
+        return [{**difference} for difference in getattr(loaded, name)(dict(baseline))]
     except Exception as e:
         raise StudyError(f"{place}.use: {path}: {type(e).__name__}: {e}") from e
-    return function

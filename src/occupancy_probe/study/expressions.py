@@ -11,6 +11,19 @@ from simpleeval import EvalWithCompoundTypes, InvalidExpression
 from occupancy_probe.exc import StudyError
 
 
+_FAULTS = (
+    InvalidExpression,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+"""Whatever an expression from a stranger can raise; the last two come from deep nesting."""
+
+
 class _Evaluator(EvalWithCompoundTypes):
     """Arithmetic, comparisons, ``in`` and calls of the given functions; no attributes at all."""
 
@@ -28,10 +41,15 @@ def evaluate(
 ) -> Any:
     """Value of ``expression`` over ``names``; StudyError says what is unknown and what is known."""
     try:
+        # One expression and nothing else: simpleeval would take the first of several statements.
+        ast.parse(expression.strip(), mode="eval")
         return _Evaluator(names, functions or {}).eval(expression)
-    except (InvalidExpression, SyntaxError, TypeError, ValueError, KeyError, ArithmeticError) as e:
+    except _FAULTS as e:
         known = ", ".join([*sorted(names), *(f"{f}()" for f in sorted(functions or {}))])
-        raise StudyError(f"expression {expression!r}: {e}; known names: {known}") from e
+        said = " ".join(str(e).split()) or type(e).__name__
+        raise StudyError(
+            f"expression {expression[:100]!r}: {said[:200]}; known names: {known}"
+        ) from e
 
 
 def names_in(expression: str) -> tuple[str, ...]:

@@ -111,7 +111,10 @@ def _check_references(study: Study) -> None:
     """Everything that a later stage would trip over is found while the study is parsed."""
     file = study.file
     for name in file.targets:
-        target(name)
+        try:
+            target(name)
+        except StudyError as e:
+            raise StudyError(f"targets: {e}") from e
     problem = study.kernel_folder / "problem.py"
     if not problem.is_file():
         raise StudyError(f"kernel.path: no {problem}; give the folder that holds problem.py")
@@ -120,7 +123,11 @@ def _check_references(study: Study) -> None:
         ("decision.guard", file.decision.guard),
         *([("projection.where", file.projection.where)] if file.projection else []),
     ):
-        if not study.selects(expression) and key != "decision.guard":
+        try:
+            selected = study.selects(expression)
+        except StudyError as e:
+            raise StudyError(f"{key}: {e}") from e
+        if not selected and key != "decision.guard":
             raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
     if file.projection and (unknown := set(file.projection.arms) - {a.name for a in study.arms}):
         raise StudyError(f"projection.arms: no arm named {', '.join(sorted(unknown))}")
@@ -138,8 +145,8 @@ def _faults(error: ValidationError) -> list[str]:
             lines.append(f"{place}: unknown key; {hint}")
         else:
             shown = repr(fault["input"])
-            got = f" (got {shown[:60]})" if fault["type"] != "missing" else ""
-            lines.append(f"{place}: {fault['msg'].removeprefix('Value error, ')}{got}")
+            said = fault["msg"].removeprefix("Value error, ") + f" (got {shown[:60]})"
+            lines.append(f"{place}: {'missing; add it' if fault['type'] == 'missing' else said}")
     return lines
 
 

@@ -27,7 +27,7 @@ def make_name(template: str | None, values: Mapping[str, Any], place: str) -> st
         if template is not None
         else "_".join(f"{k}-{v}" for k, v in values.items())
     )
-    if not _SLUG.match(name):
+    if not _SLUG.fullmatch(name):
         raise StudyError(
             f"{place}.name: {name!r} is not a plain name; use letters, digits, '-', '_', '.'"
         )

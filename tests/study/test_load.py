@@ -1,0 +1,174 @@
+"""A study file that is wrong says where, what and what to do: one line per fault."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from occupancy_probe.exc import StudyError
+from occupancy_probe.study import load_study
+
+
+def test_a_study_is_laid_out(draft):
+    study = draft.load()
+    assert [a.name for a in study.arms] == ["baseline", "null", "num_warps-8"]
+    assert [w.name for w in study.workloads] == ["r1", "r64"]
+    assert [w.name for w in study.logic] == ["rows-1_topk-16"]
+    assert [t.name for t in study.targets] == ["sm_90"]
+    assert study.kernel_folder == draft.folder / "kernel"
+
+
+def test_unknown_key_names_the_near_one(draft):
+    draft.content["decision"]["imporve"] = "rows > 1"
+    assert draft.fault() == f"{draft.path}: decision.imporve: unknown key; did you mean 'improve'?"
+
+
+def test_unknown_key_without_a_near_one_lists_the_known_ones(draft):
+    draft.content["arms"][0]["zzz"] = 1
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: arms.0.zzz: unknown key; known keys: vary, grid, list")
+    assert "list_" not in fault
+
+
+def test_missing_key(draft):
+    del draft.content["hypothesis"]["why"]
+    assert draft.fault() == f"{draft.path}: hypothesis.why: missing; add it"
+
+
+def test_every_fault_has_a_line_of_its_own(draft):
+    del draft.content["title"]
+    draft.content["baselin"] = {}
+    draft.content["decision"]["alpha"] = 3
+    lines = draft.fault().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f"{draft.path}: ") for line in lines)
+    assert any(line.endswith("baselin: unknown key; did you mean 'baseline'?") for line in lines)
+
+
+def test_vary_and_grid_in_one_rule(draft):
+    draft.content["arms"][0]["grid"] = {"BLOCK": [32]}
+    fault = draft.fault()
+    assert "\n" not in fault
+    assert f"{draft.path}: arms.0: give exactly one of vary, grid, list, use" in fault
+
+
+def test_workloads_need_grid_or_list(draft):
+    draft.content["workloads"] = [{"name": "x"}]
+    assert "workloads.0: give exactly one of grid, list" in draft.fault()
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("name", "../../x"),
+        ("name", "a/b"),
+        ("name", ".hidden"),
+        ("name", ""),
+        ("name", "a\n"),
+        ("document", "../REPORT"),
+        ("document", "/etc/passwd"),
+    ],
+)
+def test_H4_names_cannot_leave_the_folder(draft, key, name):
+    draft.content[key] = name
+    assert f"{draft.path}: {key}: " in draft.fault()
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", "a b", "a\n", "x" * 101])
+def test_H4_arm_names_cannot_leave_the_folder(draft, name):
+    draft.content["arms"][0]["name"] = name
+    fault = draft.fault()
+    assert "\n" not in fault
+    assert f"{draft.path}: arms[0].name: " in fault
+
+
+def test_H4_values_that_make_names_cannot_leave_the_folder(draft):
+    draft.content["arms"] = [{"list": [{"BLOCK": "../../x"}], "why": "malice"}]
+    assert "is not a plain name" in draft.fault()
+    draft.content["arms"] = [{"vary": {"num_warps": [8]}, "why": "w"}]
+    draft.content["workloads"] = [{"list": [{"rows": "../../x"}]}]
+    assert f"{draft.path}: workloads[0].name: 'rows-../../x' is not a plain name" in draft.fault()
+
+
+def test_target_that_is_not_in_the_table(draft):
+    draft.content["targets"] = ["sm_90", "sm_12O"]
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: ")
+    assert "targets" in fault
+    assert "'sm_12O'" in fault
+    assert "sm_120" in fault
+
+
+def test_kernel_path_without_a_problem(draft):
+    draft.content["kernel"]["path"] = "kernels/none"
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: kernel.path: no ")
+    assert "give the folder that holds problem.py" in fault
+
+
+def test_improve_that_selects_no_workload(draft):
+    draft.content["decision"]["improve"] = "rows > 64"
+    assert "decision.improve: 'rows > 64' selects no workload" in draft.fault()
+
+
+def test_expression_with_an_unknown_name_says_what_is_known(draft):
+    draft.content["decision"]["improve"] = "concurrency > 64"
+    fault = draft.fault()
+    assert "decision.improve" in fault
+    assert "known names: rows, topk" in fault
+
+
+def test_projection_of_an_unknown_arm(draft):
+    draft.content["projection"] = {"metric": "tok/s", "low": 0, "high": 1, "arms": ["w16"]}
+    assert "projection.arms: no arm named w16" in draft.fault()
+
+
+@pytest.mark.parametrize("text", ["a: [1", "\ta: b", "just words", "- 1\n- 2", ""])
+def test_not_a_mapping_of_keys(tmp_path, text):
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=r"s\.yaml: ") as raised:
+        load_study(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_not_text(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(StudyError, match="not valid YAML"):
+        load_study(path)
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(StudyError, match="No such file"):
+        load_study(tmp_path / "none.yaml")
+
+
+def test_H4_yaml_tags_execute_nothing(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"name: !!python/object/apply:os.mkdir ['{tmp_path / 'made'}']\n")
+    with pytest.raises(StudyError, match="not valid YAML"):
+        load_study(path)
+    assert not (tmp_path / "made").exists()
+
+
+def test_digests_follow_what_they_stand_for(draft):
+    first = draft.load()
+    draft.content["title"] = "Another"
+    retitled = draft.load()
+    assert retitled.launch_digest == first.launch_digest
+    (draft.folder / "kernel" / "kernel.py").write_text("x = 1\n")
+    edited = draft.load()
+    assert edited.kernel_digest != first.kernel_digest
+    assert edited.launch_digest != first.launch_digest
+
+
+def test_loading_needs_neither_torch_nor_triton(draft):
+    draft.load()
+    code = (
+        "import sys; from occupancy_probe.study import load_study; load_study(sys.argv[1]);"
+        "sys.exit(bool({'torch', 'triton'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(draft.path)]).returncode == 0
