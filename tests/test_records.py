@@ -58,6 +58,10 @@ def measurement(samples):
     )
 
 
+def names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
 def test_a_record_says_what_it_is(tmp_path):
     path = tmp_path / "deep" / "folder" / "w8.json"
     write_record(path, feasibility())
@@ -83,7 +87,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(path, "new \ud800")
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["w8.json"]
+    assert names(tmp_path) == ["w8.json"]
 
 
 def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -97,13 +101,13 @@ def test_a_rename_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monk
     with pytest.raises(OSError, match="No space"):
         write_text(path, "new")
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["w8.json"]
+    assert names(tmp_path) == ["w8.json"]
 
 
 def test_nothing_to_write_over_is_made_of_a_record_that_is_no_json(tmp_path):
     with pytest.raises(TypeError):
         write_record(tmp_path / "w8.json", feasibility(config={"x": object()}))
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_H5_truncated_at_any_length_names_the_file(tmp_path):
@@ -164,10 +168,7 @@ def same(a, b):
 @given(st.dictionaries(st.text(max_size=5), st.lists(floats, max_size=5), max_size=4))
 def test_samples_come_back_as_they_were(tmp_path_factory, samples):
     path = tmp_path_factory.getbasetemp() / "samples.json"
-    try:
-        write_record(path, measurement(samples))
-    except UnicodeEncodeError:
-        return
+    write_record(path, measurement(samples))
     back = read_record(path, Measurement).replicates[0].arms
     assert back.keys() == samples.keys()
     for arm, values in samples.items():

@@ -430,7 +430,7 @@ def read_record(path: Path, kind: type[R]) -> R:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise RecordError(f"{path}: {e.strerror}; make the stage that writes it again") from e
-    except (ValueError, UnicodeDecodeError) as e:
+    except (ValueError, RecursionError) as e:
         raise RecordError(
             f"{path}: truncated or not JSON ({e}); delete it to have it made again"
         ) from e
