@@ -426,5 +426,5 @@ def test_text_of_the_study_is_inert() -> None:
 
 def test_plan_and_commit_are_named(page: str) -> None:
     assert COMMIT.commit and COMMIT.commit in page
-    assert f"rev={COMMIT.commit}" in page
+    assert f"git checkout {COMMIT.commit}" in page
     assert "stale: the plan has no workload" in page
