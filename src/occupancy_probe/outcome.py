@@ -69,7 +69,10 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
 def _require_arms(study: Study, collected: Collected) -> None:
     """At least one arm beside the baseline must fit somewhere."""
     left = {
-        r.arm for arms in collected.feasibility.values() for r in arms.values() if r.verdict == "fits"
+        r.arm
+        for arms in collected.feasibility.values()
+        for r in arms.values()
+        if r.verdict == "fits"
     }
     if left - {BASELINE}:
         return

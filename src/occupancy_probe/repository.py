@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timezone
+from datetime import UTC
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ import git
 from occupancy_probe.exc import RepositoryError
 
 T = TypeVar("T")
-_UTC = timezone.utc
+_UTC = UTC
 
 
 @dataclass(frozen=True)

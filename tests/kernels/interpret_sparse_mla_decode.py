@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from occupancy_probe.launch.device import planned_sm_count
-from occupancy_probe.launch.interpreter import promote_bf16_dot
+from occupancy_probe.launch.interpreter import mend_bf16
 from occupancy_probe.launch.load import load_problem
 
 FOLDER = Path(__file__).resolve().parents[2] / "kernels" / "sparse_mla_decode"
@@ -48,7 +48,7 @@ def run(parameters: dict, workload: dict, config: dict, sms: int, rotated: bool)
 
 
 if __name__ == "__main__":
-    promote_bf16_dot()
+    mend_bf16()
     torch.set_num_threads(1)
     jobs = json.load(sys.stdin)
     json.dump({name: run(**job) for name, job in jobs.items()}, sys.stdout)

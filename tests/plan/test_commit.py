@@ -123,7 +123,7 @@ def test_H6_staged_and_unstaged_changes_stay_as_they_were(place):
     ("spoil", "words"),
     [
         (["checkout", "--quiet", "--detach"], "HEAD is detached"),
-        (["config", "user.email", ""], "no identity"),
+        (["config", "user.name", ""], "no identity"),
     ],
 )
 def test_H6_refused_with_nothing_half_written(place, spoil, words):

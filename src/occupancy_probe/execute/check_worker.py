@@ -15,9 +15,9 @@ def main() -> None:
     """Read the job from stdin, check each arm on each workload, tell each arm's checks."""
     job = json.load(sys.stdin)
     if os.environ.get("TRITON_INTERPRET") == "1":
-        from occupancy_probe.launch.interpreter import promote_bf16_dot
+        from occupancy_probe.launch.interpreter import mend_bf16
 
-        promote_bf16_dot()
+        mend_bf16()
     from occupancy_probe.execute.check import Prepared, check, prepare
     from occupancy_probe.launch.load import load_problem
 

@@ -34,13 +34,14 @@ def output_error(
     got, ref = got[finite], ref[finite]
     distance = (got - ref).abs()
     gate = tolerance.absolute + tolerance.relative * ref.abs()
+    used = torch.where(distance > 0, distance / gate, 0.0)  # 0 / 0 where an exact gate is met
     norm_ref, norm_got = float(ref.norm()), float(got.norm())
     cosine = 1.0 if norm_ref == norm_got == 0 else 0.0
     if norm_ref > 0 and norm_got > 0:
-        cosine = float(got @ ref) / (norm_ref * norm_got)
+        cosine = float((got / norm_got) @ (ref / norm_ref))  # a product of norms may underflow
     return OutputError(
         max_absolute=float(distance.max()) if len(distance) else 0.0,
-        gate_used=float((distance / gate).max()) if len(distance) else 0.0,
+        gate_used=float(used.max()) if len(distance) else 0.0,
         one_minus_cosine=max(0.0, 1.0 - cosine) if len(ref) else 0.0,
         relative_norm=float((got - ref).norm()) / norm_ref if norm_ref > 0 else norm_got,
         not_written=not_written,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from occupancy_probe.digest import digest, digest_files
+from occupancy_probe.digest import digest, digest_sources
 from occupancy_probe.execute.supervise import supervise
 from occupancy_probe.records import Check, Correctness, read_if_fresh, write_record
 from occupancy_probe.study import NULL, Arm, Study, Workload
@@ -89,10 +89,14 @@ def _by_tile(arms: list[Arm]) -> dict[str, list[str]]:
 
 def _depends(study: Study, arm: Arm, workloads: Iterable[Workload]) -> dict[str, str]:
     checked: list[Any] = [[w.axes for w in workloads], study.file.checks.seed]
-    stage = Path(__file__).parent
     return {
         "launch": study.launch_digest,
         "arm": digest(arm.config),
         "checks": digest(checked),
-        "code": digest_files([stage / f for f in ("check.py", "compare.py", "buffers.py")], stage),
+        "code": digest_sources(
+            "execute/check.py",
+            "execute/compare.py",
+            "execute/buffers.py",
+            "launch/interpreter.py",
+        ),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from occupancy_probe.execute.supervise import tell
@@ -33,7 +34,7 @@ def main() -> None:
                 (job["process"], allocation),
                 seed=job["seed"] + 10_000 * job["process"] + 1_000_000 * allocation,
                 uuid=job["uuid"],
-                begin=lambda arm: tell(begin=workload, arm=arm),
+                begin=partial(_tell_arm, workload),
             )
             for allocation in range(job["allocations"])
         ]
@@ -42,6 +43,10 @@ def main() -> None:
             replicates=[r.model_dump(mode="json") for r in replicates],
             seconds=time.perf_counter() - started,
         )
+
+
+def _tell_arm(workload: str, arm: str) -> None:
+    tell(begin=workload, arm=arm)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def _open(
         regime=study.file.measurement.regime,
         input_sets=input_set_count(point.bytes, l2_bytes, study.file.measurement.regime),
         replicates=[],
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         gpu_seconds=0.0,
     )
 

@@ -18,6 +18,9 @@ from typing import Any
 START_LIMIT_S = 600.0
 """For a child to import, allocate and compute references before its first task ends."""
 
+END_LIMIT_S = 10.0
+"""For a child to end after it closed its output or told its last task."""
+
 
 def supervise(
     module: str,
@@ -41,7 +44,7 @@ def supervise(
         finished = 0
         child = _Child(module, {**job, "tasks": remaining}, environment)
         try:
-            for message in child.messages(lambda: limit_s if current else START_LIMIT_S):
+            for message in child.messages(limit_s):
                 if "begin" in message:
                     current, last = message["begin"], message
                     continue
@@ -53,6 +56,9 @@ def supervise(
                     finished += 1
                     current = None
                     yield task, message
+                    if not remaining:  # a child that hangs while it is torn down does no harm
+                        child.end()
+                        return
         except TimeoutError:
             child.kill()
             blamed = current or remaining[0]
@@ -60,9 +66,10 @@ def supervise(
             reason = f"no answer in {limit_s:g} s" if current else "the worker did not start"
             yield blamed, {**last, "failed": blamed, "reason": reason, "kind": "no answer"}
             continue
-        status = child.wait()
-        if not remaining:
-            return
+        except BaseException:  # nobody wants the rest: leave no child behind
+            child.kill()
+            raise
+        status = child.end()
         if current is not None:
             remaining.remove(current)
             reason = f"ended its process (exit status {status}): {child.last_words()}"
@@ -114,27 +121,36 @@ class _Child:
         for line in self._process.stderr:
             self._errors = [*self._errors[-50:], line.rstrip()]
 
-    def messages(self, limit_s: Any) -> Iterator[dict[str, Any]]:
-        """Messages until the child closes its output; TimeoutError after ``limit_s()`` of silence."""
+    def messages(self, limit_s: float) -> Iterator[dict[str, Any]]:
+        """Messages until the child closes its output.
+
+        TimeoutError after ``limit_s`` of silence during a task, ``START_LIMIT_S`` between tasks.
+        """
+        busy = False
         while True:
             try:
-                line = self._lines.get(timeout=limit_s())
+                line = self._lines.get(timeout=limit_s if busy else START_LIMIT_S)
             except queue.Empty:
                 raise TimeoutError from None
             if line is None:
                 return
-            if line.startswith("{"):
-                yield json.loads(line)
+            if message := _message(line):
+                busy = "begin" in message
+                yield message
 
-    def wait(self) -> int:
-        status = self._process.wait()
+    def end(self, grace_s: float = END_LIMIT_S) -> int:
+        """Exit status, after at most ``grace_s`` more seconds of life."""
+        try:
+            status = self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
         for reader in self._readers:
             reader.join(timeout=5)
         return status
 
     def kill(self) -> None:
-        self._process.kill()
-        self.wait()
+        self.end(grace_s=0)
 
     def last_words(self) -> str:
         """The last line on the child's standard error."""
@@ -142,6 +158,16 @@ class _Child:
         return said[-1].strip() if said else "no message"
 
 
+def _message(line: str) -> dict[str, Any] | None:
+    """The message in a line of the child's output; None for whatever else a kernel may print."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    known = isinstance(found, dict) and {"begin", "done", "failed"} & found.keys()
+    return found if known else None
+
+
 def tell(**message: Any) -> None:
-    """In the child: say one message to the supervisor."""
-    print(json.dumps(message), flush=True)
+    """In the child: say one message to the supervisor, on a line of its own."""
+    print(f"\n{json.dumps(message)}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,14 @@ def forced(kernel: Any, config: Mapping[str, Any]) -> Forced:
 
 
 def _without_autotuner(kernel: Any) -> Any:
-    """Drop autotuners from the outside in; a heuristic outside of one would lose its inner layer."""
-    while hasattr(kernel, "configs") and hasattr(kernel, "keys"):
-        kernel = kernel.fn
-    return kernel
+    """``kernel`` with every autotuner left out of its stack; other layers are copied where needed."""
+    if hasattr(kernel, "configs") and hasattr(kernel, "keys"):
+        return _without_autotuner(kernel.fn)
+    if not hasattr(getattr(kernel, "fn", None), "fn"):  # the JITFunction, over a plain function
+        return kernel
+    inner = _without_autotuner(kernel.fn)
+    if inner is kernel.fn:
+        return kernel
+    layer = copy.copy(kernel)
+    layer.fn = inner
+    return layer

@@ -7,6 +7,12 @@ from typing import Any
 import numpy as np
 
 
+def mend_bf16() -> None:
+    """Both of the below: what bf16 needs in the interpreter to come near what a GPU computes."""
+    promote_bf16_dot()
+    round_bf16_casts()
+
+
 def promote_bf16_dot() -> None:
     """Make ``tl.dot`` on bf16 operands compute in float32 instead of on raw 16-bit integers.
 
@@ -31,3 +37,31 @@ def promote_bf16_dot() -> None:
 
     create_dot.promotes_bf16 = True  # type: ignore[attr-defined]
     InterpreterBuilder.create_dot = create_dot
+
+
+def round_bf16_casts() -> None:
+    """Make float32 → bf16 round to nearest even, as GPUs do, instead of cutting bits off.
+
+    Truncation doubles the error of every cast and biases it towards zero: gates made for a GPU fail.
+    """
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    original = InterpreterBuilder.cast_impl
+    if getattr(original, "rounds_bf16", False):
+        return
+
+    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
+        if source.dtype.scalar != tl.float32 or kind.scalar != tl.bfloat16:
+            return original(self, source, kind)
+        return TensorHandle(_round_to_bf16(np.asarray(source.data)), tl.bfloat16)
+
+    cast_impl.rounds_bf16 = True  # type: ignore[attr-defined]
+    InterpreterBuilder.cast_impl = cast_impl
+
+
+def _round_to_bf16(values: np.ndarray) -> np.ndarray:
+    """Upper 16 bits of float32 ``values``, rounded to nearest even; NaN stays a quiet NaN."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)

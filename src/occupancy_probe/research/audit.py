@@ -26,7 +26,9 @@ def audit_key(study: Study, trace: Trace) -> Audit:
         )
     key, configs = trace.autotune["key"], trace.autotune["configs"]
     calls = _baseline_calls(study, trace)
-    arguments = set().union(*({*c.scalars, *c.dtypes} for c in calls.values()))
+    arguments = {
+        n for c in calls.values() for n in trace.specializations[c.specialization].signature
+    }
     dead = [name for name in key if name not in arguments]
     grouped: dict[str, list[str]] = {}
     keys: dict[str, dict[str, int | float | str | None]] = {}

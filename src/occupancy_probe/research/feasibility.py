@@ -80,7 +80,7 @@ def _figures(binary: Binary, target: Target) -> dict[str, Any]:
     }
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     """The compiler's own words in at most 300 characters, the last and most telling line first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = error.__cause__ or error.__context__
@@ -176,10 +176,15 @@ def arm_digest(
     parts: list[Any] = []
     for trace in traces:
         for call in trace.calls:
-            spec, figures = specializations[call.specialization], compiled[call.specialization].figures
+            spec, figures = (
+                specializations[call.specialization],
+                compiled[call.specialization].figures,
+            )
             assert figures is not None
             arguments = {k: v for k, v in call.scalars.items() if spec.signature[k] != "constexpr"}
-            parts.append([trace.workload, spec.kernel, figures["code_sha256"], call.grid, arguments])
+            parts.append(
+                [trace.workload, spec.kernel, figures["code_sha256"], call.grid, arguments]
+            )
     return digest(parts)
 
 

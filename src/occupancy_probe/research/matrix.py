@@ -31,6 +31,8 @@ from occupancy_probe.study import BASELINE, NULL, Study
 
 Progress = Callable[[int, int, str], None]
 
+_COMPILE_TIME = "compile time"
+
 
 def feasibility_matrix(
     study: Study,
@@ -61,7 +63,7 @@ def feasibility_matrix(
             "target": digest(target.model_dump())[:16],
         }
         known = read_if_fresh(folder / f"{arm.name}.json", Feasibility, depends[arm.name])
-        if known is not None and known.versions == versions:
+        if known is not None and known.versions == versions and not _timed_out(known):
             records[arm.name] = known
         else:
             wanted[arm.name] = {c.specialization for t in by_arm[arm.name] for c in t.calls}
@@ -96,6 +98,11 @@ def feasibility_matrix(
     return mark_same_code({a.name: records[a.name] for a in study.arms if a.name != NULL}, folder)
 
 
+def _timed_out(record: Feasibility) -> bool:
+    """Rejected for want of time alone: the limit may be another now, or the machine less busy."""
+    return any(r.limit == _COMPILE_TIME for r in record.reasons)
+
+
 def _compile_all(
     folder: Path,
     specs: Mapping[str, Specialization],
@@ -118,7 +125,7 @@ def _compile_all(
                 result = future.result()
             except TimeoutError:
                 text = f"no answer from the compiler in {limit_s:g} s"
-                result = Compiled(None, Reason(limit="compile time", text=text))
+                result = Compiled(None, Reason(limit=_COMPILE_TIME, text=text))
             except ProcessExpired as e:
                 text = f"the compiler ended its process (exit status {e.exitcode})"
                 result = Compiled(None, Reason(limit="compiler", text=text))

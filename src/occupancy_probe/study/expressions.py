@@ -10,7 +10,6 @@ from simpleeval import EvalWithCompoundTypes, InvalidExpression
 
 from occupancy_probe.exc import StudyError
 
-
 _FAULTS = (
     InvalidExpression,
     SyntaxError,

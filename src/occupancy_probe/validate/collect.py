@@ -105,13 +105,13 @@ def collect(results: Path, launch_digest: str, published_only: bool = False) -> 
         here = None
         if not published_only:
             here = reader.device(slug, results, "measured here", compiled_here)
-        if slug in published and not (here and any(m.replicates for m in here.measurements.values())):
+        if slug in published and not (
+            here and any(m.replicates for m in here.measurements.values())
+        ):
             folder = results / "evidence" / slug
             theirs = reader.matrix(folder)
             matrix = {**theirs, **matrix}
-            here = reader.device(
-                slug, folder, "published evidence", {**compiled_here, **theirs}
-            )
+            here = reader.device(slug, folder, "published evidence", {**compiled_here, **theirs})
         if here and (here.measurements or here.correctness):
             devices[slug] = here
     logic = reader.correctness(results / "correctness" / INTERPRETER, INTERPRETER, "logic")

@@ -1,0 +1,52 @@
+"""report.html, and the document with its result table filled."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from occupancy_probe import __version__, records
+from occupancy_probe.study import load_study
+
+HELP = "report.html, and the document with its table filled"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options beside the study and its results."""
+    parser.add_argument("--templates", type=Path, default=Path("templates"))
+
+
+def run(options: Namespace) -> None:
+    """See the module."""
+    from occupancy_probe.outcome import fill_document, here
+    from occupancy_probe.validate.report import render_report
+
+    study = load_study(options.study)
+    found = here(study, options.results)
+    collected, verdict = found.collected, found.verdict
+    document = fill_document(study, options.results, options.templates, found)
+    html = render_report(
+        collected.plan,
+        collected.plan_commit,
+        verdict,
+        collected.feasibility,
+        collected.logic,
+        {slug: d.correctness for slug, d in collected.devices.items()},
+        _installed(),
+        options.templates,
+    )
+    records.write_text(options.results / "report.html", html)
+    print(f"{study.name}: {options.results / 'report.html'}, {document}")
+    for device in verdict.devices:
+        when = f"{device.source}, {device.measured_at}"
+        print(f"  {device.device_name} ({when}): {device.decision}")
+    if not verdict.devices:
+        print("  not measured on any device yet")
+
+
+def _installed() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {"occupancy-probe": __version__} | {
+        p: version(p) for p in ("snakemake", "triton", "torch")
+    }

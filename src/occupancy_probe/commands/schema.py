@@ -1,0 +1,22 @@
+"""Print the JSON schema of study files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+
+HELP = "the JSON schema of study files, for editors"
+STUDY = False
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Options beside the study and its results."""
+
+
+def run(options: Namespace) -> None:
+    """See the module."""
+    from occupancy_probe.study.schema import StudyFile
+
+    json.dump(StudyFile.model_json_schema(by_alias=True), sys.stdout, indent=2, ensure_ascii=False)
+    print()

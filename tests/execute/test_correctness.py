@@ -1,0 +1,99 @@
+"""The correctness stage in the interpreter: right, wrong and hostile arms of one study."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import FIXTURES, copy_fixture
+
+from occupancy_probe.execute.correctness import INTERPRETER, check_arms
+from occupancy_probe.records import Correctness, read_record
+from occupancy_probe.study import load_study
+
+
+def run(path, folder):
+    study = load_study(path)
+    arms = [a.name for a in study.arms]
+    return check_arms(study, arms, folder, INTERPRETER, "Triton's interpreter", {"triton": "x"})
+
+
+def stamps(folder):
+    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.glob("*.json")}
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    return folder, run(FIXTURES / "rows.yaml", folder)
+
+
+def test_a_right_arm(rows):
+    record = rows[1]["baseline"]
+    assert (record.verdict, record.mode) == ("right", "logic")
+    [check] = record.checks
+    assert check.workload == "h16"
+    assert check.outputs["y"].max_absolute == 0
+    assert check.replay_equals_eager is None
+
+
+def test_the_null_arm_is_not_checked_twice_and_the_same_tile_stands_for_all(rows):
+    assert "null" not in rows[1]
+    assert "w8" not in rows[1]
+    assert rows[1]["baseline"].stands_for == ["w8"]
+
+
+def test_C2_stores_without_a_mask_overwrite_48_guard_rows(rows):
+    record = rows[1]["unmasked"]
+    assert record.verdict == "wrong"
+    assert record.checks[0].guard_rows_overwritten == 48
+    assert record.checks[0].reason == "48 guard rows outside the outputs overwritten"
+
+
+def test_C3_each_arm_writes_one_half_and_both_are_wrong(rows):
+    for name in ("first_half", "second_half"):
+        record = rows[1][name]
+        assert record.verdict == "wrong"
+        assert record.checks[0].outputs["y"].not_written == 256
+        assert "256 elements not written" in record.checks[0].reason
+
+
+def test_hostile_arms_lose_nothing_but_themselves(rows):
+    assert rows[1]["raises"].verdict == "error"
+    assert rows[1]["raises"].checks[0].reason == "ValueError: no such tile"
+    assert rows[1]["aborts"].verdict == "error"
+    assert "exit status -6" in rows[1]["aborts"].checks[0].reason
+    assert rows[1]["hangs"].verdict == "no answer"
+    assert rows[1]["hangs"].checks[0].reason == "no answer in 5 s"
+    assert len(rows[1]) == 7
+
+
+def test_every_arm_has_its_record(rows):
+    folder, records = rows
+    for name, record in records.items():
+        assert read_record(folder / f"{name}.json", Correctness) == record
+
+
+def test_fresh_records_are_kept_and_one_edited_arm_is_checked_alone(tmp_path):
+    path = copy_fixture("tiny", tmp_path)
+    folder = tmp_path / "out"
+    text = path.read_text().replace(
+        "vary: {num_warps: [1, 8], num_stages: [3]}", "list: [{BLOCK: 128}]"
+    )
+    path.write_text(text.replace("    why: neighbours", "    name: small\n    why: x"))
+    assert [r.verdict for r in run(path, folder).values()] == ["right", "right"]
+    before = stamps(folder)
+    run(path, folder)
+    assert stamps(folder) == before
+    path.write_text(path.read_text().replace("BLOCK: 128", "BLOCK: 64"))
+    found = run(path, folder)
+    assert found["small"].verdict == "wrong", "64 columns of 100"
+    after = stamps(folder)
+    assert after["baseline.json"] == before["baseline.json"]
+    assert after["small.json"] != before["small.json"]
+
+
+def test_a_problem_that_cannot_be_loaded_gives_every_arm_the_reason(tmp_path):
+    path = copy_fixture("tiny", tmp_path)
+    (tmp_path / "tiny" / "kernel.py").write_text("import no_such_module_anywhere\n")
+    found = run(path, tmp_path / "out")
+    assert {r.verdict for r in found.values()} == {"error"}
+    assert all("no_such_module_anywhere" in r.checks[0].reason for r in found.values())

@@ -1,0 +1,47 @@
+"""Feasibility matrices of the fixtures' studies, each compiled once for all tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from occupancy_probe.gpu import target
+from occupancy_probe.records import Feasibility
+
+
+def compile_matrix(path: Path, target_name: str, folder: Path, trace) -> dict[str, Feasibility]:
+    from occupancy_probe.research.matrix import feasibility_matrix
+    from occupancy_probe.study import load_study
+
+    return feasibility_matrix(load_study(path), trace, target(target_name), folder, workers=2)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    folder: Path
+    records: dict[str, Feasibility]
+
+    def __getitem__(self, arm: str) -> Feasibility:
+        return self.records[arm]
+
+
+@pytest.fixture(scope="session")
+def matrix_of(tmp_path_factory, trace_of):
+    """`matrix_of(path, target)`."""
+    made = {}
+
+    def matrix(path: Path, target_name: str) -> Matrix:
+        key = (path, target_name)
+        if key not in made:
+            folder = tmp_path_factory.mktemp(f"{path.stem}-{target_name}")
+            made[key] = Matrix(folder, compile_matrix(path, target_name, folder, trace_of(path)))
+        return made[key]
+
+    return matrix
+
+
+@pytest.fixture(autouse=True)
+def own_kernels(imports):
+    """Every test here may import kernels of its own."""
