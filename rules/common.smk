@@ -1,6 +1,6 @@
 """Study and path helpers, no rules.
 
-Gives STUDIES (name → study, chosen by `--config study=…`), DEVICE (the GPU here, or None) and the
+Gives STUDIES (name → study, chosen by `--config study=…`), ENVIRONMENTS (other Tritons per study), DEVICE (the GPU here, or None) and the
 look-ups that rules share.
 """
 
@@ -11,7 +11,11 @@ from occupancy_probe import workflow as probe
 from occupancy_probe.exc import ProbeError
 
 try:
-    STUDIES = probe.select_studies(config["study"])
+    REVISION = probe.revision(config.get("rev", "HEAD"))
+    STUDIES = probe.select_studies(
+        config["study"], needed=not {"rev", "repository"} & set(config)
+    )
+    ENVIRONMENTS = probe.environments(STUDIES, config.get("triton"))
 except ProbeError as fault:
     sys.exit("\n".join(f"error: {line}" for line in str(fault).splitlines()))
 
@@ -24,6 +28,7 @@ wildcard_constraints:
     study="|".join(STUDIES),
     target=r"(sm|gfx)_?\w+",
     device=r"[a-z0-9-]+",
+    environment=r"[A-Za-z0-9][A-Za-z0-9_.+-]*",
 
 
 def study_file(wildcards):
@@ -36,6 +41,16 @@ def kernel_files(wildcards):
 
 def targets_of(wildcards):
     return STUDIES[wildcards.study].file.targets
+
+
+def drift_files(study):
+    return [f"results/{study}/drift@{name}.json" for name in ENVIRONMENTS[study]]
+
+
+def records_here(wildcards):
+    study = wildcards.study
+    kinds = ("correctness", "measurement") if DEVICE else ("correctness",)
+    return [f"results/{study}/{kind}/{CHECKED_ON}.json" for kind in kinds]
 
 
 def extra_rules():

@@ -5,12 +5,6 @@ Makes: verdict.json, report.html and, under version control, the document with i
 """
 
 
-def records_here(wildcards):
-    study = wildcards.study
-    kinds = ("correctness", "measurement") if DEVICE else ("correctness",)
-    return [f"results/{study}/{kind}/{CHECKED_ON}.json" for kind in kinds]
-
-
 rule judge_arms:
     """Ratios, intervals, verdicts and the decision, per device."""
     input:
@@ -45,7 +39,7 @@ rule render_report:
         "results/{study}/logs/report.log",
     params:
         code=probe.digest_sources("validate", "plan", "templating.py"),
-        templates=TEMPLATES,
+        templates=lambda wildcards, input: Path(input.templates[0]).parent,
     shell:
         "python -m occupancy_probe report {input.study:q} --results results/{wildcards.study}"
         " --templates {params.templates:q} 2> >(tee {log:q} >&2)"

@@ -31,8 +31,20 @@ def git(folder: Path, *words: str) -> str:
 
 
 def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    identity = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    command = [sys.executable, "-m", "snakemake", "-s", str(REPOSITORY / "Snakefile"), "--cores", "2"]
+    identity = {
+        f"GIT_{who}_{what}": "t@example.org"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-s",
+        str(REPOSITORY / "Snakefile"),
+        "--cores",
+        "2",
+    ]
     return subprocess.run(
         [*command, "--directory", str(folder), *words],
         cwd=REPOSITORY,
@@ -43,7 +55,9 @@ def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def project(folder: Path) -> Path:
-    shutil.copytree(FIXTURES / "tiny", folder / "tiny", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        FIXTURES / "tiny", folder / "tiny", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(FIXTURES / "tiny.yaml", folder / "tiny.yaml")
     (folder / ".gitignore").write_text(IGNORE)
     git(folder, "init", "-q", ".")
@@ -125,7 +139,10 @@ def test_an_uncommitted_study_is_refused_with_the_remedy(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("num_warps: [1, 8]", "num_warp: [1, 8]"), "num_warp is neither in baseline nor a launch option"),
+        (
+            ("num_warps: [1, 8]", "num_warp: [1, 8]"),
+            "num_warp is neither in baseline nor a launch option",
+        ),
         (("hypothesis:", "hypotesis:"), "hypotesis: unknown key; did you mean 'hypothesis'?"),
         (("sm_120", "sm_121x"), "unknown target 'sm_121x', did you mean"),
         (("path: tiny", "path: tinny"), "kernel.path: no "),

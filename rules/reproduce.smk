@@ -1,0 +1,32 @@
+"""Reproduce: past revisions tried again, and the studies that there are.
+
+Needs: the repository's history (a clone of any depth), and nothing that earlier stages made.
+Makes: nothing that another rule uses; results/reproduce/<commit>/ holds a record, a log and, with
+env=locked, an environment. The user's work tree, index and branch stay as they are.
+"""
+
+
+rule reproduce:
+    """Target: `--config rev=REVISION` in a work tree of its own; fails unless it is reproduced."""
+    log:
+        f"results/reproduce/logs/{probe.file_name(REVISION)}.log",
+    params:
+        revision=REVISION,
+        study=next(iter(STUDIES), ""),
+        env=config.get("env", "present"),
+        repository=config.get("repository", "."),
+        workflow=f"{workflow.basedir}/Snakefile",
+    shell:
+        "python -m occupancy_probe reproduce {params.revision:q} --study {params.study:q}"
+        " --env {params.env:q} --repository {params.repository:q} --workflow {params.workflow:q}"
+        " 2> >(tee {log:q} >&2)"
+
+
+rule studies:
+    """Target: a table of studies and their past commits."""
+    log:
+        "results/reproduce/logs/studies.log",
+    params:
+        repository=config.get("repository", "."),
+    shell:
+        "python -m occupancy_probe studies --repository {params.repository:q} 2> >(tee {log:q} >&2)"
