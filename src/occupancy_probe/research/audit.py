@@ -1,100 +1,191 @@
-"""What the autotuner's key sees of the launches a study makes, and what it is blind to."""
+"""What the autotuner around a kernel does with the launches that a study makes, without a GPU."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from occupancy_probe.records import Audit, Bucket, Call, Trace
-from occupancy_probe.study import BASELINE, Study
+from occupancy_probe.gpu import Target, device
+from occupancy_probe.launch.autotune import Touch, rehearse
+from occupancy_probe.launch.autotune_list import conflicts, lists_at_import, seconds_per_config
+from occupancy_probe.launch.launches import UNKNOWN_DEVICE_SMS, study_origin, study_problem
+from occupancy_probe.launch.problem import Problem
+from occupancy_probe.launch.trace import Origin
+from occupancy_probe.launch.tuned import autotuners
+from occupancy_probe.launch.unwrap import unwrap
+from occupancy_probe.records import Audit, CaptureSafety, Feasibility, WiderKey
+from occupancy_probe.research.audit_fates import fates
+from occupancy_probe.research.audit_keys import blind_arguments, buckets_of, grid_blind, reached
+from occupancy_probe.research.audit_updates import in_place, read_flows, safety_of, unread_keys
+from occupancy_probe.research.audit_words import findings
+from occupancy_probe.study import Study, Workload
+from occupancy_probe.study.workloads import make_workloads
+
+NO_AUTOTUNER = "no autotuner around the kernel: the launch decides the config"
+BYPASSED = (
+    "the Problem's launch does not reach the autotuner of its `kernel`; launch through"
+    " forced(self.kernel, config)"
+)
+
+Matrix = Mapping[str, Mapping[str, Feasibility]]
 
 
-def audit_key(study: Study, trace: Trace) -> Audit:
-    """Bucket the baseline's launches by the key, on the study's first target.
+def audit(study: Study, matrix: Matrix, workers: int = 1) -> Audit:
+    """The audit of the study's kernel.
 
-    A kernel without an autotuner gets an audit with no buckets that says so.
+    matrix: feasibility by target and arm; configs that are no arm are compiled here, in ``workers``
+    processes. A kernel without an autotuner gets an audit that says so and nothing else.
     """
-    head: dict[str, Any] = {"study": study.name, "depends": {"launch": study.launch_digest}}
-    if trace.autotune is None:
-        return Audit(
+    problem, origin = study_problem(study), study_origin(study)
+    return Auditor(study, problem, origin).audit(matrix, workers)
+
+
+class Auditor:
+    """One study's Problem with its autotuner, rehearsed as often as the audit has questions."""
+
+    def __init__(self, study: Study, problem: Problem, origin: Origin) -> None:
+        self._study, self._problem, self._origin = study, problem, origin
+        self._kernel = problem.kernel
+        self._names = list(unwrap(self._kernel).arg_names)
+
+    def audit(self, matrix: Matrix, workers: int = 1) -> Audit:
+        study = self._study
+        head: dict[str, Any] = {
+            "study": study.name,
+            "depends": {"launch": study.launch_digest},
+            "versions": _versions(),
+        }
+        if not autotuners(self._kernel):
+            return Audit(**head, findings=[NO_AUTOTUNER])
+        tuner = autotuners(self._kernel)[0]
+        first = study.targets[0]
+        touches = self._touches(study.workloads, first)
+        keys = [str(k) for k in tuner.keys]
+        configs = [c.all_kwargs() for c in tuner.configs]
+        if not any(t.arguments != ((), {}) or t.error for t in touches):
+            return Audit(**head, key=keys, findings=[BYPASSED])
+        per_target = {t.name: self._touches(study.workloads, t) for t in study.targets}
+        tuned = fates(study, configs, per_target, matrix, workers)
+        flows = read_flows(study.kernel_folder, touches, first)
+        updates = in_place(self._kernel, flows, touches, first)
+        buckets = buckets_of(touches)
+        single = seconds_per_config(self._kernel)
+        lists, asks = lists_at_import(
+            lambda: study_problem(study).kernel, study.kernel_files, study.targets
+        )
+        unread = unread_keys(self._kernel, keys, [f for f, _ in flows], touches)
+        found = Audit(
             **head,
-            key=[],
-            configs=[],
-            dead_names=[],
-            buckets=[],
-            blind_to=[],
-            findings=["no autotuner around the kernel: the launch decides the config"],
+            key=keys,
+            configs=tuned,
+            dead_names=[k for k in keys if k not in self._names],
+            unread=unread,
+            buckets=buckets,
+            blind_to=blind_arguments(touches),
+            grid_blind=grid_blind(study.workloads, touches),
+            tuning_launches=sum(b.configs for b in buckets),
+            seconds_per_config=single,
+            in_place=updates,
+            in_place_known=bool(flows),
+            safety=safety_of(updates, bool(flows)),
+            restore_bytes=sum(i.bytes for i in updates),
+            lists={t: found for t, found in lists.items() if found != configs},
+            asks=asks,
+            prune_asks=sorted({q for ts in per_target.values() for t in ts for q in t.asked}),
+            conflicts=conflicts(self._kernel),
+            errors={t.workload: t.error for t in touches if t.error},
+            capture=self._capture(first),
         )
-    key, configs = trace.autotune["key"], trace.autotune["configs"]
-    calls = _baseline_calls(study, trace)
-    arguments = {
-        n for c in calls.values() for n in trace.specializations[c.specialization].signature
-    }
-    dead = [name for name in key if name not in arguments]
-    grouped: dict[str, list[str]] = {}
-    keys: dict[str, dict[str, int | float | str | None]] = {}
-    for workload, call in calls.items():
-        seen = {name: call.scalars[name] for name in key if name in call.scalars}
-        identity = repr((seen, sorted(call.dtypes.items())))
-        grouped.setdefault(identity, []).append(workload)
-        keys[identity] = seen
-    blind = sorted({n for names in grouped.values() for n in _varying([calls[w] for w in names])})
-    buckets = [
-        Bucket(key=keys[i], workloads=names, grids=[calls[w].grid for w in names])
-        for i, names in grouped.items()
-    ]
-    return Audit(
-        **head,
-        key=key,
-        configs=configs,
-        dead_names=dead,
-        buckets=buckets,
-        blind_to=blind,
-        findings=_findings(key, dead, buckets, blind, len(configs)),
-    )
+        found = found.model_copy(update={"wider_key": self._wider(found, touches, single, first)})
+        return found.model_copy(update={"findings": findings(found)})
 
-
-def _baseline_calls(study: Study, trace: Trace) -> dict[str, Call]:
-    """The studied kernel's first call per workload."""
-    function, target = study.file.kernel.function, study.file.targets[0]
-    found: dict[str, Call] = {}
-    for launch in trace.launches:
-        if launch.arm == BASELINE and launch.target == target:
-            for call in launch.calls:
-                if trace.specializations[call.specialization].kernel == function:
-                    found.setdefault(launch.workload, call)
-    return found
-
-
-def _varying(calls: list[Call]) -> list[str]:
-    """Scalar arguments that differ between calls of one bucket."""
-    first = calls[0].scalars
-    return [n for n in first if any(c.scalars.get(n) != first[n] for c in calls)]
-
-
-def _findings(
-    key: list[str], dead: list[str], buckets: list[Bucket], blind: list[str], configs: int
-) -> list[str]:
-    found = [
-        f"{configs} configs × {len(buckets)} buckets = {configs * len(buckets)} tuning launches"
-    ]
-    for bucket in buckets:
-        distinct = {tuple(g) for g in bucket.grids}
-        if len(distinct) > 1:
-            names = bucket.workloads
-            found.append(
-                f"key {key} puts {', '.join(names)} into one bucket although their grids differ"
-                f" ({min(bucket.grids)} … {max(bucket.grids)}): what wins at the first is used for all"
-            )
-    if blind:
-        found.append(f"arguments that vary inside a bucket: {', '.join(blind)}")
-    if dead:
-        found.append(
-            f"key names that are no argument: {', '.join(dead)}; ignored up to Triton 3.8, ValueError"
-            " from 3.9"
+    def _touches(self, workloads: Sequence[Workload], target: Target) -> list[Touch]:
+        known = device(target.device) if target.device else None
+        return rehearse(
+            self._problem,
+            self._study.file.baseline,
+            workloads,
+            target,
+            self._origin,
+            known.sm_count if known else UNKNOWN_DEVICE_SMS,
         )
-    if configs > 1:
-        found.append(
-            "the first launch of a bucket tunes: inside CUDA-graph capture it fails, so each bucket"
-            " must be launched once before capture"
+
+    def _lists(self) -> tuple[tuple[Workload, ...], tuple[Workload, ...]] | None:
+        declared = self._study.file.autotune
+        if declared is None:
+            return None
+        return (
+            make_workloads(declared.warmup, "autotune.warmup"),
+            make_workloads(declared.capture, "autotune.capture"),
         )
-    return found
+
+    def _capture(self, target: Target) -> CaptureSafety | None:
+        if (lists := self._lists()) is None:
+            return None
+        warm_up, capture = lists
+        touches = self._touches([*warm_up, *capture], target)
+        inside = touches[len(warm_up) :]
+        seen = {t.key for t in touches[: len(warm_up)]}
+        first: dict[tuple[Any, ...], Touch] = {}
+        calls: dict[tuple[Any, ...], Touch] = {}
+        for touch in inside:
+            calls.setdefault(touch.key, touch)
+            if touch.key not in seen and (touch.tuned or touch.error):
+                first.setdefault(touch.key, touch)
+        return CaptureSafety(
+            warmup=[w.name for w in warm_up],
+            capture=[w.name for w in capture],
+            first_in_capture=[reached(t) for t in first.values()],
+            calls=[t.workload for t in calls.values()],
+        )
+
+    def _wider(
+        self, found: Audit, touches: Sequence[Touch], single: float, target: Target
+    ) -> WiderKey | None:
+        """What a key that sees the grid would make of the same launches."""
+        if not found.grid_blind:
+            return None
+        axes = [a for a in found.grid_blind if any(a in w.axes for w in self._study.workloads)]
+        added = axes or list(found.grid_blind)
+        key_of = {t.workload: t.key for t in touches}
+
+        def wide(workload: Workload, key: tuple[Any, ...], touch: Touch | None) -> tuple[Any, ...]:
+            values = [workload.axes.get(a, touch.values.get(a) if touch else None) for a in added]
+            return (*key, *values)
+
+        by_name = {t.workload: t for t in touches}
+        wider = {wide(w, key_of[w.name], by_name[w.name]) for w in self._study.workloads}
+        configs = max((b.configs for b in found.buckets), default=0)
+        not_warmed: list[str] = []
+        if (lists := self._lists()) is not None:
+            warm_up, capture = lists
+            reached = self._touches([*warm_up, *capture], target)
+            keys = [wide(w, t.key, t) for w, t in zip([*warm_up, *capture], reached, strict=True)]
+            warmed = set(keys[: len(warm_up)])
+            not_warmed = [
+                w.name
+                for w, k in zip(capture, keys[len(warm_up) :], strict=True)
+                if k not in warmed
+            ]
+        return WiderKey(
+            added=added,
+            is_argument=all(a in self._names for a in added),
+            buckets=len(wider),
+            tuning_launches=len(wider) * configs,
+            seconds=len(wider) * configs * single,
+            not_warmed=not_warmed,
+        )
+
+
+def _versions() -> dict[str, str]:
+    import triton
+
+    return {"triton": triton.__version__}
+
+
+def read_matrix_of(results: Path, study: Study) -> dict[str, dict[str, Feasibility]]:
+    """What feasibility found, by target and arm; empty where it has not run."""
+    from occupancy_probe.research.matrix import read_matrix
+
+    return {t: read_matrix(results / "feasibility" / t) for t in study.file.targets}

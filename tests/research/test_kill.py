@@ -1,0 +1,80 @@
+"""A run that is killed at any moment leaves no compiler behind and loses only what was in flight."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from conftest import copy_fixture
+
+from occupancy_probe.launch.launches import trace_study
+from occupancy_probe.records import Feasibility, read_record, write_record
+from occupancy_probe.study import load_study
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own call is Linux'")
+
+
+@pytest.fixture
+def command(tmp_path):
+    """`command()` starts the compile stage of the hostile study, with a cache of its own."""
+    study = copy_fixture("hostile", tmp_path / "study")
+    results = tmp_path / "results"
+    write_record(results / "trace.json", trace_study(load_study(study)))
+    words = [
+        "compile",
+        str(study),
+        "--results",
+        str(results),
+        "--target",
+        "sm_90",
+        "--workers",
+        "2",
+    ]
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "occupancy_probe", *words],
+            env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return start, results / "feasibility" / "sm_90", tmp_path / "cache"
+
+
+def compiled(cache):
+    return {p.parent.name: p.stat().st_mtime_ns for p in cache.rglob("*.cubin")}
+
+
+def test_killed_and_started_again(command):
+    start, records, cache = command
+    first = start()
+    deadline = time.monotonic() + 60
+    while not (records / "after.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)  # `hangs` is still in flight
+    family = psutil.Process(first.pid).children(recursive=True)
+    assert sum("spawn_main" in " ".join(p.cmdline()) for p in family) == 2
+    os.kill(first.pid, signal.SIGKILL)
+    assert not psutil.wait_procs(family, timeout=10)[1], "compilers outlive the command"
+    first.wait()
+    first.stdout.close()
+    kept = {p.name: p.read_bytes() for p in records.glob("*.json")}
+    assert {"baseline.json", "after.json"} <= set(kept) and "hangs.json" not in kept
+    made = compiled(cache)
+    assert len(made) == 2
+
+    second = start()
+    said, _ = second.communicate(timeout=120)
+    assert second.returncode == 0, said
+    assert compiled(cache) == made
+    assert read_record(records / "hangs.json", Feasibility).reasons[0].limit == "compile time"
+    for name in ("baseline.json", "after.json"):
+        before = Feasibility.model_validate_json(kept[name])
+        after = read_record(records / name, Feasibility)
+        assert after.variants == before.variants and after.verdict == before.verdict
