@@ -3,5 +3,6 @@
 from occupancy_probe.launch.device import sm_count
 from occupancy_probe.launch.force import forced, unwrap
 from occupancy_probe.launch.problem import Inputs, Problem, Tolerance, Traffic
+from occupancy_probe.launch.tuned import autotuned
 
-__all__ = ["Inputs", "Problem", "Tolerance", "Traffic", "forced", "sm_count", "unwrap"]
+__all__ = ["Inputs", "Problem", "Tolerance", "Traffic", "autotuned", "forced", "sm_count", "unwrap"]

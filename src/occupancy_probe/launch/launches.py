@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from occupancy_probe.gpu import Target, device
 from occupancy_probe.launch.device import planned_sm_count
-from occupancy_probe.launch.load import load_problem
+from occupancy_probe.launch.encoding import relative
+from occupancy_probe.launch.load import kernel_file, load_kernel, load_problem
 from occupancy_probe.launch.problem import Inputs, Problem
-from occupancy_probe.launch.trace import recording
+from occupancy_probe.launch.signature import SignatureProblem
+from occupancy_probe.launch.trace import Origin, recording
+from occupancy_probe.launch.tuned import autotuners
+from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.records import ArmTrace, Specialization, Trace
 from occupancy_probe.study import NULL, Study
 
@@ -18,14 +23,26 @@ UNKNOWN_DEVICE_SMS = 128
 
 
 def study_problem(study: Study) -> Problem:
-    """The study's Problem, ready to make inputs."""
-    kernel = study.file.kernel
-    return load_problem(study.kernel_folder, kernel.problem, kernel.parameters)
+    """The study's Problem, ready to make inputs; of a signature, one that only serves the trace."""
+    kernel, file = study.file.kernel, kernel_file(study)
+    if study.file.signature is not None:
+        assert file is not None
+        found = load_kernel(study.kernel_folder, file)
+        return SignatureProblem(study.file.signature, found, study.file.baseline)
+    assert kernel.problem is not None
+    return load_problem(study.kernel_folder, kernel.problem, kernel.parameters, file)
+
+
+def study_origin(study: Study) -> Origin:
+    """Where a compile job finds the study's kernels again."""
+    file = kernel_file(study)
+    return Origin(study.kernel_folder, file, unwrap(study_problem(study).kernel) if file else None)
 
 
 def trace_study(study: Study) -> Trace:
     """The launches of every arm; an arm that cannot be specialized carries the reason."""
-    problem = study_problem(study)
+    problem, file = study_problem(study), kernel_file(study)
+    origin = Origin(study.kernel_folder, file, unwrap(problem.kernel) if file else None)
     specializations: dict[str, Specialization] = {}
     launches: list[ArmTrace] = []
     sm_counts = {t.name: _sm_count(t) for t in study.targets}
@@ -36,7 +53,7 @@ def trace_study(study: Study) -> Trace:
                 for arm in study.arms:
                     if arm.name == NULL:
                         continue
-                    traced, specs = _trace(problem, inputs, arm.config, target, study)
+                    traced, specs = _trace(problem, inputs, arm.config, target, origin)
                     specializations.update({s.key: s for s in specs})
                     launches.append(
                         ArmTrace(target=target.name, arm=arm.name, workload=workload.name, **traced)
@@ -50,14 +67,18 @@ def trace_study(study: Study) -> Trace:
         launches=launches,
         traffic={w.name: vars(problem.traffic(w.axes)) for w in study.workloads},
         facts={a.name: dict(problem.facts(first, a.config)) for a in study.arms},
-        autotune=_autotune(problem.kernel),
+        autotune=_autotune(getattr(problem, "kernel", None)),
+        sources={
+            relative(path, study.kernel_folder): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(origin.sources)
+        },
     )
 
 
 def _trace(
-    problem: Problem, inputs: Inputs, config: Mapping[str, Any], target: Target, study: Study
+    problem: Problem, inputs: Inputs, config: Mapping[str, Any], target: Target, origin: Origin
 ) -> tuple[dict[str, Any], list[Specialization]]:
-    with recording(target, study.kernel_folder) as noted:
+    with recording(target, origin) as noted:
         try:
             problem.launch(inputs, config)
         except Exception as e:  # whatever a launch raises is this arm's result, not the run's end
@@ -70,8 +91,7 @@ def _sm_count(target: Target) -> int:
 
 
 def _autotune(kernel: Any) -> dict[str, Any] | None:
-    while kernel is not None and not hasattr(kernel, "configs"):
-        kernel = getattr(kernel, "fn", None)
-    if kernel is None:
+    tuners = autotuners(kernel) if kernel is not None else []
+    if not tuners:
         return None
-    return {"key": list(kernel.keys), "configs": [c.all_kwargs() for c in kernel.configs]}
+    return {"key": list(tuners[0].keys), "configs": [c.all_kwargs() for c in tuners[0].configs]}

@@ -53,7 +53,10 @@ class Problem(ABC):
     """
 
     kernel: ClassVar[Any]
-    """The kernel the config applies to: a JITFunction under any stack of autotune and heuristics."""
+    """The kernel the config applies to: a JITFunction under any stack of autotune and heuristics.
+
+    Not given where the study names somebody else's ``kernel.file``: it is then set before ``__init__``.
+    """
 
     outputs: ClassVar[tuple[str, ...]]
     """Keys of the inputs that ``launch`` overwrites, results and workspaces; poisoned before each check."""

@@ -1,0 +1,72 @@
+"""Whether a config can be forced on a kernel, and what it leaves to the autotuner's list."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from occupancy_probe.exc import ForceError
+from occupancy_probe.launch.tuned import LAUNCH_OPTIONS, autotuners, constexprs
+from occupancy_probe.launch.unwrap import unwrap
+
+MAX_THREADS = 1024
+
+
+def complete(name: str, kernel: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` checked against ``kernel``, with what its autotuner leaves no choice about added."""
+    _require_known(name, unwrap(kernel), config)
+    _require_launchable(name, config)
+    full = dict(config)
+    for tuner in autotuners(kernel):
+        known = [{**c.kwargs, **_options(c)} for c in tuner.configs]
+        agreeing = [c for c in known if all(c.get(k, v) == v for k, v in full.items())] or known
+        for key in {k: None for c in known for k in c if k not in full}:
+            values = list(dict.fromkeys(c[key] for c in agreeing if key in c))
+            if len(values) > 1:
+                raise ForceError(
+                    f"{name}: the autotuner chooses {key} among {', '.join(map(str, values))} and"
+                    f" {json.dumps(dict(config))} does not say which; add it, e.g."
+                    f" {json.dumps({**config, key: values[0]})}"
+                )
+            if values:
+                full[key] = values[0]
+    return full
+
+
+def _options(config: Any) -> dict[str, Any]:
+    return {k: v for k, v in config.all_kwargs().items() if k in LAUNCH_OPTIONS}
+
+
+def _require_known(name: str, function: Any, config: Mapping[str, Any]) -> None:
+    parameters = constexprs(function)
+    for key in config:
+        if key in parameters or key in _backend_options():
+            continue
+        if key in function.arg_names:
+            raise ForceError(
+                f"{name}: {key} is a run-time argument, not a meta-parameter; force one of"
+                f" {', '.join(parameters) or 'num_warps, num_stages'}"
+            )
+        near = difflib.get_close_matches(key, [*parameters, *LAUNCH_OPTIONS], 1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(parameters) or 'none'}"
+        raise ForceError(f"{name}: no meta-parameter or launch option {key!r}; {hint}")
+
+
+def _require_launchable(name: str, config: Mapping[str, Any]) -> None:
+    warps = config.get("num_warps", 4)
+    if not isinstance(warps, int) or warps < 1 or warps & (warps - 1):
+        raise ForceError(f"{name}: num_warps {warps!r} is not a power of two; give 1, 2, 4, 8 …")
+    if 32 * warps > MAX_THREADS:
+        raise ForceError(
+            f"{name}: num_warps {warps} is {32 * warps:,} threads > {MAX_THREADS:,}; give fewer"
+        )
+
+
+@functools.cache
+def _backend_options() -> frozenset[str]:
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    return frozenset(CUDAOptions.__dataclass_fields__) | LAUNCH_OPTIONS
