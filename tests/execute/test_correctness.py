@@ -97,3 +97,51 @@ def test_a_problem_that_cannot_be_loaded_gives_every_arm_the_reason(tmp_path):
     found = run(path, tmp_path / "out")
     assert {r.verdict for r in found.values()} == {"error"}
     assert all("no_such_module_anywhere" in r.checks[0].reason for r in found.values())
+
+
+@pytest.fixture
+def tiny_problem(imports):
+    from occupancy_probe.launch.load import load_problem
+
+    return load_problem(FIXTURES / "tiny", "ScaleRows", {})
+
+
+AXES = {"rows": 3, "n": 100}
+
+
+def values_of(problem, seed=1):
+    from occupancy_probe.execute import check
+
+    guarded = check.guard_outputs(problem.make_inputs(AXES, "cpu", 0), problem.outputs)
+    return guarded, check._values(problem, guarded, AXES, "cpu", seed)
+
+
+def test_C6_other_values_go_into_the_same_tensors_and_come_out_again(tiny_problem):
+    guarded, values = values_of(tiny_problem)
+    own, place = guarded.inputs["x"].clone(), guarded.inputs["x"].data_ptr()
+    other = tiny_problem.make_inputs(AXES, "cpu", 1)
+    with values.inside(guarded.inputs):
+        assert guarded.inputs["x"].data_ptr() == place, "a captured graph reads from here"
+        assert guarded.inputs["x"].equal(other["x"])
+        assert values.reference["y"].equal(tiny_problem.reference(other)["y"])
+    assert guarded.inputs["x"].equal(own)
+
+
+def test_values_that_do_not_differ_prove_nothing(tiny_problem):
+    assert values_of(tiny_problem, seed=0)[1] is None
+
+
+def test_values_of_another_shape_are_not_put_in(tiny_problem, monkeypatch):
+    whole = tiny_problem.make_inputs
+    guarded, _ = values_of(tiny_problem)
+    from occupancy_probe.execute import check
+
+    monkeypatch.setattr(tiny_problem, "make_inputs", lambda w, d, s: whole({**w, "n": 99}, d, s))
+    assert check._values(tiny_problem, guarded, AXES, "cpu", 1) is None
+
+
+def test_the_largest_workload_is_the_one_that_moves_most():
+    from occupancy_probe.execute.correctness import largest_workload
+
+    assert largest_workload({"c1": 1, "c96": 96, "c8": 8}) == "c96"
+    assert largest_workload({}) is None

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from occupancy_probe.digest import digest, digest_sources
+from occupancy_probe.exc import DeviceError
+from occupancy_probe.execute.device import GpuTurn
+from occupancy_probe.execute.job import problem_job
+from occupancy_probe.execute.precompile import precompile
 from occupancy_probe.execute.supervise import supervise
 from occupancy_probe.records import Check, Correctness, read_if_fresh, write_record
 from occupancy_probe.study import NULL, Arm, Study, Workload
+
+REPEATS = 20
+"""Launches on the same input that must be equal bit by bit, on the largest measured workload."""
 
 INTERPRETER = "interpreter"
 """Device name of the logic checks."""
@@ -26,10 +33,14 @@ def check_arms(
     device_name: str,
     versions: Mapping[str, str],
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+    turn: GpuTurn | None = None,
+    largest: str | None = None,
 ) -> dict[str, Correctness]:
-    """Check ``arms`` on the GPU named ``device``, or on the interpreter; one record each in ``folder``.
+    """Check ``arms`` on the GPU of ``turn``, or on the interpreter; one record each in ``folder``.
 
-    Fresh records are kept. An arm that is wrong, crashes or does not answer is a record too.
+    largest: the workload on which ``REPEATS`` launches must give the same bits.
+    Fresh records are kept. An arm that is wrong, crashes or does not answer is a record too. On a GPU
+    everything is compiled before it is held; DeviceError if something is compiled while it is.
     """
     logic = device == INTERPRETER
     named = [study.arm(n) for n in arms if n != NULL]
@@ -42,19 +53,28 @@ def check_arms(
         if known is not None and known.stands_for == groups[name][1:]:
             records[name] = known
     todo = [name for name in groups if name not in records]
+    limit = study.file.checks.time_limit_s
     job = {
-        "folder": str(study.kernel_folder),
-        "problem": study.file.kernel.problem,
-        "parameters": study.file.kernel.parameters,
+        **problem_job(study),
         "device": "cpu" if logic else "cuda",
         "seed": study.file.checks.seed,
         "workloads": {w.name: w.axes for w in workloads},
         "arms": {name: study.arm(name).config for name in todo},
+        "target": turn.device.target if turn else None,
+        "largest": largest,
+        "repeats": REPEATS,
     }
+    if turn and todo:
+        compile_s = study.file.limits.compile_s * len(workloads)
+        precompile(
+            problem_job(study), job["workloads"], job["arms"], turn.device, compile_s, progress
+        )
     environment = {"TRITON_INTERPRET": "1" if logic else "0"}
-    limit = study.file.checks.time_limit_s
     module = "occupancy_probe.execute.check_worker"
-    for done, (name, message) in enumerate(supervise(module, job, todo, limit, environment), 1):
+    told = supervise(module, job, todo, limit, environment, turn)
+    for done, (name, message) in enumerate(told, 1):
+        if message.get("fatal"):
+            raise DeviceError(f"correctness failed at {message['reason']}")
         checks = [Check.model_validate(c) for c in message.get("checks", [])] or [
             Check(workload="*", verdict=message["kind"], reason=message["reason"])
         ]
@@ -76,6 +96,11 @@ def check_arms(
         records[name] = record
         progress(done, len(todo), f"{name}: {worst}")
     return {name: records[name] for name in groups}
+
+
+def largest_workload(bytes_of: Mapping[str, int]) -> str | None:
+    """The workload that moves the most bytes: the production grid at its largest."""
+    return max(bytes_of, key=lambda name: bytes_of[name], default=None)
 
 
 def _by_tile(arms: list[Arm]) -> dict[str, list[str]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from occupancy_probe.digest import digest
-from occupancy_probe.exc import DeviceError
+from occupancy_probe.exc import DeviceError, RecordError
+from occupancy_probe.execute.device import GpuTurn
+from occupancy_probe.execute.job import problem_job
+from occupancy_probe.execute.rotation import plan_rotation
 from occupancy_probe.execute.supervise import supervise
 from occupancy_probe.gpu import PresentDevice
 from occupancy_probe.records import (
@@ -18,6 +20,7 @@ from occupancy_probe.records import (
     PlanCommit,
     Replicate,
     read_if_fresh,
+    read_record,
     write_record,
 )
 from occupancy_probe.study import BASELINE, NULL, Study
@@ -25,32 +28,35 @@ from occupancy_probe.study import BASELINE, NULL, Study
 TIME_LIMIT_S = 300.0
 """For one workload's replicates in one process, without a word between arms."""
 
+WORKER = "occupancy_probe.execute.measure_worker"
 
-MAX_INPUT_SETS = 1024
+CONFIRM_PROCESSES = 1000
+"""Number of the first process of a confirmation: other seeds than any measurement's."""
 
-
-def input_set_count(bytes_per_launch: int, l2_bytes: int, regime: str) -> int:
-    """Instances to rotate over so that none is still cached when it comes round: ≥ 4 × L2."""
-    if regime == "warm":
-        return 1
-    return max(2, min(MAX_INPUT_SETS, math.ceil(4 * l2_bytes / max(1, bytes_per_launch))))
+Records = dict[str, Measurement]
 
 
 def measure(
     study: Study,
     plan: Plan,
     commit: PlanCommit,
-    arms: list[str],
+    arms: Sequence[str],
     folder: Path,
-    device: PresentDevice,
+    turn: GpuTurn,
     l2_bytes: int,
     versions: Mapping[str, str],
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> dict[str, Measurement]:
-    """Time ``arms`` (right ones, distinct code) against the baseline on every workload.
+    enough: Callable[[Records], bool] = lambda records: False,
+    first_process: int = 0,
+    workloads: Sequence[str] | None = None,
+    worker: str | None = None,
+) -> Records:
+    """Time ``arms`` (right ones, distinct code) against the baseline on ``workloads``, or on all.
 
     Records in ``folder/<workload>.json`` grow by one process at a time; a run that was stopped goes
-    on where it was. DeviceError when the baseline itself cannot be timed.
+    on where it was. enough: asked at the plan's looks whether every comparison is decided.
+    first_process: number of the first one, part of all seeds. DeviceError when the baseline itself
+    cannot be timed, or when something is compiled while the GPU is held.
     """
     if BASELINE not in arms:
         raise DeviceError(
@@ -58,44 +64,71 @@ def measure(
         )
     configs = {a: study.arm(a).config for a in (BASELINE, NULL, *arms)}
     records = {
-        w.name: _open(study, plan, commit, configs, folder, device, l2_bytes, versions, w.name)
+        w.name: _open(study, plan, commit, configs, folder, turn.device, l2_bytes, versions, w.name)
         for w in study.workloads
+        if workloads is None or w.name in workloads
     }
+    for record in records.values():
+        for fallen in record.disqualified:
+            configs.pop(fallen, None)
     wanted = study.file.measurement
     total = wanted.processes * len(records)
-    for process in range(wanted.processes):
-        while open_ := [n for n, r in records.items() if process not in _processes(r)]:
-            job = _job(study, configs, records, process, device)
+    for number in range(wanted.processes):
+        if number in wanted.stop.looks and _whole(records, number) and enough(records):
+            break
+        process = first_process + number
+        while open_ := [n for n, r in records.items() if process not in processes_of(r)]:
+            job = _job(study, configs, records, process)
+            before = turn.held_s
             for workload, message in supervise(
-                "occupancy_probe.execute.measure_worker", job, open_, TIME_LIMIT_S
+                worker or WORKER, job, open_, TIME_LIMIT_S, turn=turn
             ):
                 if "failed" in message:
                     _disqualify(records, configs, workload, message, folder)
                     break
-                record = _with_replicates(records[workload], message)
-                records[workload] = record
-                write_record(folder / f"{workload}.json", record)
-                done = sum(len(_processes(r)) for r in records.values())
-                progress(done, total, f"{workload}: process {process + 1} of {wanted.processes}")
+                records[workload] = _with_replicates(records[workload], message)
+                write_record(folder / f"{workload}.json", records[workload])
+                done = sum(len(processes_of(r)) for r in records.values())
+                progress(done, total, f"{workload}: process {number + 1} of {wanted.processes}")
+            _share(records, open_, turn.held_s - before, folder)
     return records
 
 
-def _processes(record: Measurement) -> set[int]:
+def processes_of(record: Measurement) -> set[int]:
+    """Numbers of the processes that have given this record replicates."""
     return {r.process for r in record.replicates}
+
+
+def _whole(records: Records, processes: int) -> bool:
+    return all(len(processes_of(r)) >= processes for r in records.values())
 
 
 def _with_replicates(record: Measurement, message: Mapping[str, Any]) -> Measurement:
     new = [Replicate.model_validate(r) for r in message["replicates"]]
+    arms = dict(record.arm_seconds)
+    for arm, seconds in message["arm_seconds"].items():
+        arms[arm] = round(arms.get(arm, 0.0) + seconds, 4)
     return record.model_copy(
         update={
             "replicates": [*record.replicates, *new],
             "gpu_seconds": round(record.gpu_seconds + message["seconds"], 3),
+            "busy_seconds": round(record.busy_seconds + message["busy_s"], 4),
+            "arm_seconds": arms,
         }
     )
 
 
+def _share(records: Records, workloads: Sequence[str], held_s: float, folder: Path) -> None:
+    """Give each workload an equal part of the time that a process held the GPU."""
+    for name in workloads:
+        record = records[name]
+        known = round(record.held_seconds + held_s / len(workloads), 3)
+        records[name] = record.model_copy(update={"held_seconds": known})
+        write_record(folder / f"{name}.json", records[name])
+
+
 def _disqualify(
-    records: dict[str, Measurement],
+    records: Records,
     configs: dict[str, Any],
     workload: str,
     message: Mapping[str, Any],
@@ -103,7 +136,7 @@ def _disqualify(
 ) -> None:
     """Take the arm at fault out of what is still to be timed; everything else goes on."""
     arm, reason = message.get("arm"), f"{workload}: {message['reason']}"
-    if not arm or arm in (BASELINE, NULL):
+    if message.get("fatal") or not arm or arm in (BASELINE, NULL):
         raise DeviceError(
             f"timing failed at {reason}; samples so far are kept in {folder}; run again to go on"
         )
@@ -136,6 +169,7 @@ def _open(
     if known is not None and known.device_uuid == device.uuid and known.versions == dict(versions):
         return known
     point = next(w for w in plan.workloads if w.name == workload)
+    rotation = plan_rotation(point.bytes, l2_bytes, study.file.measurement.regime)
     return Measurement(
         study=study.name,
         depends=depends,
@@ -146,36 +180,51 @@ def _open(
         device_uuid=device.uuid,
         workload=workload,
         regime=study.file.measurement.regime,
-        input_sets=input_set_count(point.bytes, l2_bytes, study.file.measurement.regime),
+        input_sets=rotation.sets,
+        launches_per_sample=rotation.launches,
+        swept_bytes=rotation.swept_bytes,
         replicates=[],
+        configs={a: dict(c) for a, c in configs.items()},
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         gpu_seconds=0.0,
     )
 
 
+def previous_uuid(folder: Path) -> str | None:
+    """The GPU that the records of ``folder`` are from: a run that was stopped goes on there."""
+    for path in sorted(folder.glob("[!.]*.json")):
+        try:
+            return read_record(path, Measurement).device_uuid
+        except RecordError:
+            continue
+    return None
+
+
 def _job(
-    study: Study,
-    configs: Mapping[str, Any],
-    records: Mapping[str, Measurement],
-    process: int,
-    device: PresentDevice,
+    study: Study, configs: Mapping[str, Any], records: Records, process: int
 ) -> dict[str, Any]:
     plan = study.file.measurement
     return {
-        "folder": str(study.kernel_folder),
-        "problem": study.file.kernel.problem,
-        "parameters": study.file.kernel.parameters,
+        **problem_job(study),
         "process": process,
         "allocations": plan.allocations,
         "seed": plan.seed,
-        "uuid": device.uuid,
         "timing": {
             "blocks": plan.blocks,
             "regime": plan.regime,
             "clock_tolerance": plan.clock_tolerance,
         },
         "workloads": {
-            w.name: {"axes": w.axes, "arms": configs, "sets": records[w.name].input_sets}
+            w.name: {
+                "axes": w.axes,
+                "arms": {arm: {"config": config} for arm, config in configs.items()},
+                "rotation": {
+                    "sets": records[w.name].input_sets,
+                    "launches": records[w.name].launches_per_sample,
+                    "swept_bytes": records[w.name].swept_bytes,
+                },
+            }
             for w in study.workloads
+            if w.name in records
         },
     }

@@ -2,10 +2,14 @@
 
 The child prints one JSON object per line: ``{"begin": task}``, ``{"done": task, …}``,
 ``{"failed": task, "reason": …}``. What it does not finish is given to a fresh child.
+
+A child that needs the GPU says ``{"ready": true}`` when it has imported all it needs, waits for its
+turn, and is through with it when it tells its last task.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -13,13 +17,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 START_LIMIT_S = 600.0
 """For a child to import, allocate and compute references before its first task ends."""
 
+_WORDS = {"ready", "begin", "done", "failed"}
+
 END_LIMIT_S = 10.0
 """For a child to end after it closed its output or told its last task."""
+
+
+class Turn(Protocol):
+    """What children take one after another; see :class:`.device.GpuTurn`."""
+
+    environment: Mapping[str, str]
+    """Variables of the children's environment."""
+
+    def enter(self) -> dict[str, Any]:
+        """Wait for it, and say what the child is told."""
+
+    def leave(self) -> None:
+        """Give it back; does nothing without it."""
 
 
 def supervise(
@@ -28,23 +47,30 @@ def supervise(
     tasks: list[str],
     limit_s: float,
     environment: Mapping[str, str] | None = None,
+    turn: Turn | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield ``(task, message)`` for every task, in order of completion.
 
-    module: run as ``python -m module`` with ``job`` and the open ``tasks`` as JSON on stdin.
+    module: run as ``python -m module`` with ``job`` and the open ``tasks`` as one line of JSON on
+    stdin. turn: entered when the child is ready, left when its last task is told or it has ended.
     limit_s: seconds without a word from the child during a task. A task that ends its child or
     exceeds the limit yields ``{"failed": task, "reason": …, "kind": "error" | "no answer"}`` with
     whatever its last ``begin`` said beside the task.
     """
     remaining = list(tasks)
     idle_deaths = 0
+    if turn:
+        environment = {**(environment or {}), **turn.environment}
     while remaining:
         current: str | None = None
         last: dict[str, Any] = {}
         finished = 0
-        child = _Child(module, {**job, "tasks": remaining}, environment)
+        child = _Child(module, {**job, "tasks": remaining}, environment, waits=turn is not None)
         try:
             for message in child.messages(limit_s):
+                if "ready" in message and turn:
+                    child.say(turn.enter())
+                    continue
                 if "begin" in message:
                     current, last = message["begin"], message
                     continue
@@ -55,6 +81,8 @@ def supervise(
                     remaining.remove(task)
                     finished += 1
                     current = None
+                    if turn and not remaining:  # before anything is done with the message
+                        turn.leave()
                     yield task, message
                     if not remaining:  # a child that hangs while it is torn down does no harm
                         child.end()
@@ -69,7 +97,12 @@ def supervise(
         except BaseException:  # nobody wants the rest: leave no child behind
             child.kill()
             raise
+        finally:
+            if turn and child.ended:
+                turn.leave()
         status = child.end()
+        if turn:
+            turn.leave()
         if current is not None:
             remaining.remove(current)
             reason = f"ended its process (exit status {status}): {child.last_words()}"
@@ -85,7 +118,11 @@ def supervise(
 
 class _Child:
     def __init__(
-        self, module: str, job: Mapping[str, Any], environment: Mapping[str, str] | None
+        self,
+        module: str,
+        job: Mapping[str, Any],
+        environment: Mapping[str, str] | None,
+        waits: bool,
     ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", module],
@@ -103,12 +140,25 @@ class _Child:
         ]
         for reader in self._readers:
             reader.start()
+        self.say(job)
+        if not waits:
+            self._close_input()
+
+    def say(self, message: Mapping[str, Any]) -> None:
+        """One line on the child's standard input."""
         assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps(job))
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+    def _close_input(self) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def _read_output(self) -> None:
         assert self._process.stdout
@@ -140,6 +190,7 @@ class _Child:
 
     def end(self, grace_s: float = END_LIMIT_S) -> int:
         """Exit status, after at most ``grace_s`` more seconds of life."""
+        self._close_input()
         try:
             status = self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
@@ -164,7 +215,7 @@ def _message(line: str) -> dict[str, Any] | None:
         found = json.loads(line)
     except ValueError:
         return None
-    known = isinstance(found, dict) and {"begin", "done", "failed"} & found.keys()
+    known = isinstance(found, dict) and _WORDS & found.keys()
     return found if known else None
 
 

@@ -1,0 +1,43 @@
+"""Real first calls in fresh processes; without a GPU a run is kept with the reason why it failed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from conftest import FIXTURES
+
+from occupancy_probe.exc import DeviceError
+from occupancy_probe.execute import autotune_runs as runs
+from occupancy_probe.study import load_study
+
+STUDY = load_study(FIXTURES / "touch.yaml")
+
+
+def test_a_run_that_fails_is_kept_with_its_reason():
+    found = runs._run(STUDY, STUDY.workloads[0], 0, {"CUDA_VISIBLE_DEVICES": ""})
+    assert found.winner == {}
+    assert "CUDA" in found.error or "NVIDIA" in found.error
+
+
+def test_the_first_and_the_last_workload_unless_named():
+    assert [w.name for w in runs.chosen(STUDY, [])] == ["b1", "b512"]
+    assert [w.name for w in runs.chosen(STUDY, ["b64"])] == ["b64"]
+    with pytest.raises(DeviceError, match="no workload b9; the study has b1, b64, b512"):
+        runs.chosen(STUDY, ["b9"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_A9_the_winner_of_every_fresh_run_is_noted(monkeypatch):
+    from occupancy_probe.execute.device import GpuTurn, require_gpu
+
+    monkeypatch.setitem(os.environ, "TRITON_CACHE_AUTOTUNING", "1")  # must not count
+    found = runs.autotune_runs(STUDY, runs.chosen(STUDY, ["b64"]), 3, GpuTurn(require_gpu()))
+    assert [r.error for r in found.runs] == [None] * 3
+    for run in found.runs:
+        assert len(run.timings_us) == 3
+        fastest = min(run.timings_us, key=lambda timed: timed[1])
+        assert run.winner == fastest[0]
+        assert run.seconds > 0
