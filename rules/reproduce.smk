@@ -17,8 +17,22 @@ rule reproduce:
         repository=config.get("repository", "."),
         workflow=f"{workflow.basedir}/Snakefile",
     shell:
-        "python -m occupancy_probe reproduce {params.revision:q} --study {params.study:q}"
+        "python -m occupancy_probe reproduce {params.revision:q} --study={params.study:q}"
         " --env {params.env:q} --repository {params.repository:q} --workflow {params.workflow:q}"
+        " 2> >(tee {log:q} >&2)"
+
+
+rule check_drift:
+    """Hold the published feasibility against this environment's; fails if a verdict is another."""
+    input:
+        study=study_file,
+        report="results/{study}/report.html",
+    output:
+        touch("results/{study}/drift_checked"),
+    log:
+        "results/{study}/logs/drift.log",
+    shell:
+        "python -m occupancy_probe check_drift {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"
 
 

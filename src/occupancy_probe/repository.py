@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +17,29 @@ from occupancy_probe.exc import RepositoryError
 
 T = TypeVar("T")
 _UTC = UTC
+
+
+@dataclass(frozen=True)
+class StudyCommit:
+    """A commit that the workflow made: what its trailers say."""
+
+    commit: str
+    committed_at: str
+    """Committer time, ISO 8601."""
+    subject: str
+    trailers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+    in_history: bool = True
+    """Whether HEAD descends from it; False: only another branch, a tag or a remote holds it."""
+
+    @property
+    def study(self) -> str:
+        return self.trailers.get("Study", "")
+
+    @property
+    def stage(self) -> str:
+        """``plan``, ``amendment`` or ``validate`` (evidence)."""
+        return self.trailers.get("Stage", "")
 
 
 @dataclass(frozen=True)
@@ -36,8 +61,8 @@ class Repository:
 
     @property
     def root(self) -> Path:
-        """Top of the work tree."""
-        return Path(self.repo.working_dir)
+        """Top of the work tree; of a bare repository, its own folder."""
+        return Path(self.repo.working_dir or self.repo.git_dir)
 
     def contains(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.root.resolve())
@@ -64,6 +89,111 @@ class Repository:
             return str(self.repo.git.show(f"HEAD:{name}", strip_newline_in_stdout=False))
         except git.GitCommandError:
             return None
+
+    def resolve(self, revision: str) -> str:
+        """Hash of the commit that ``revision`` (hash, tag, branch) names; RepositoryError if none."""
+        if not revision or revision.startswith("-"):
+            raise RepositoryError(
+                f"{revision!r} names no revision; give a commit, a tag or STUDY@N"
+            )
+        try:
+            return str(self.repo.git.rev_parse("--verify", "--quiet", f"{revision}^{{commit}}"))
+        except git.GitCommandError as e:
+            raise RepositoryError(
+                f"{revision}: no such commit in {self.root}{self.lacking()}; `snakemake studies` lists"
+                " the commits of every study"
+            ) from e
+
+    def lacking(self) -> str:
+        """What a shallow clone does not have, and the remedy; empty for a whole one."""
+        if not self.shallow:
+            return ""
+        return " (this clone is shallow: older commits are missing; git fetch --unshallow)"
+
+    def text_at(self, commit: str, name: str) -> str | None:
+        """Content of the file ``name`` (relative to the top) in ``commit``; None if it has none."""
+        try:
+            return str(self.repo.git.show(f"{commit}:{name}", strip_newline_in_stdout=False))
+        except git.GitCommandError:
+            return None
+
+    def files_at(self, commit: str, folder: str = "") -> list[str]:
+        """Names of all files that ``commit`` holds below ``folder``, relative to the top."""
+        try:
+            listed = self.repo.git.ls_tree(
+                "-r", "-z", "--full-tree", "--name-only", commit, *([folder] if folder else [])
+            )
+        except git.GitCommandError as e:
+            raise _damaged(commit, e) from e
+        return [name for name in listed.split("\0") if name]
+
+    def name_of(self, path: Path) -> str:
+        """``path`` relative to the top of the work tree, as git names it."""
+        return path.resolve().relative_to(self.root.resolve()).as_posix()
+
+    def trailers(self, commit: str) -> dict[str, str]:
+        """Trailers of one commit's message."""
+        text = self.repo.git.show("--no-patch", "--format=%(trailers:only,unfold)", commit)
+        return dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+
+    def cut_off_at(self, commit: str) -> bool:
+        """Whether a shallow clone ends at ``commit``: it then seems to have made every file it holds."""
+        boundary = Path(self.repo.common_dir) / "shallow"
+        return boundary.is_file() and commit in boundary.read_text().split()
+
+    def study_commits(self, everywhere: bool = True) -> list[StudyCommit]:
+        """All commits with a ``Study:`` trailer, oldest first.
+
+        everywhere: those of other branches, tags and remotes too, after a rewritten history for
+        instance; ``in_history`` tells them apart.
+        """
+        if not self.repo.head.is_valid():
+            return []
+        refs = ["HEAD", *(["--branches", "--tags", "--remotes"] if everywhere else [])]
+        unit, end = "%x1f", "%x1e"
+        shape = unit.join(("%H", "%cI", "%s", "%(trailers:only,unfold)", "%b")) + end
+        options = ("--extended-regexp", "--grep=^Study: ", "--topo-order", "--reverse")
+        try:
+            text = self.repo.git.log(*refs, *options, f"--format={shape}")
+            known = set(self.repo.git.rev_list("HEAD").split()) if everywhere else None
+        except git.GitCommandError as e:
+            raise _damaged("HEAD", e) from e
+        found = []
+        for entry in filter(None, (part.strip("\n") for part in text.split("\x1e"))):
+            commit, at, subject, trailers, body = entry.split("\x1f")
+            pairs = (line.split(": ", 1) for line in trailers.splitlines() if ": " in line)
+            made = StudyCommit(
+                commit, at, subject, dict(pairs), body, known is None or commit in known
+            )
+            if made.study:
+                found.append(made)
+        return found
+
+    @contextmanager
+    def work_tree(self, commit: str, folder: Path) -> Iterator[Path]:
+        """A work tree of ``commit`` at ``folder`` for as long as the block runs; no branch, no hooks.
+
+        The user's work tree, index and branch are not touched. What an interrupted run left at
+        ``folder`` is removed first.
+        """
+        self.drop_work_tree(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.repo.git(c="core.hooksPath=/dev/null").worktree(
+                "add", "--quiet", "--detach", str(folder.resolve()), commit
+            )
+            yield folder
+        except git.GitCommandError as e:
+            raise _damaged(commit, e) from e
+        finally:
+            self.drop_work_tree(folder)
+
+    def drop_work_tree(self, folder: Path) -> None:
+        """Remove the work tree at ``folder`` and git's note of it; nothing happens if there is none."""
+        try:
+            self.repo.git.worktree("remove", "--force", "--force", str(folder.resolve()))
+        except git.GitCommandError:  # half made or half removed: git no longer knows it
+            shutil.rmtree(folder, ignore_errors=True)
 
     def last_commit(self, path: Path) -> str | None:
         """Hash of the commit that last touched ``path``."""
@@ -132,6 +262,14 @@ class Repository:
         ):
             if (folder / state).exists():
                 raise RepositoryError(f"{words} is in progress; finish or abort it, then run again")
+
+
+def _damaged(commit: str, error: git.GitCommandError) -> RepositoryError:
+    said = " ".join(str(error.stderr).replace("stderr:", "").strip(" '\n").split())
+    return RepositoryError(
+        f"{commit[:12]}: git cannot read it: {said}; get the missing objects (git fetch, git fetch"
+        " --unshallow, git fsck) and run again"
+    )
 
 
 def _retried(action: Callable[[], T]) -> T:

@@ -130,7 +130,7 @@ def test_same_plan_same_bytes_and_no_host_in_them() -> None:
 def test_the_argument_has_its_numbers() -> None:
     text = render_document(make_plan(), TEMPLATES)
     assert "one CTA of the baseline, 4 warps, is 8.3 % of an SM's 48 warp slots" in text
-    assert "| c96 | 384 | 2.04 | – | not known |" in text
+    assert "| c96 | 384 | 2.04 | 3, 68 % full | – | not known | not known |" in text
     assert "at c1 the grid has at most one CTA per SM" in text
     assert "| 16 | 128 | baseline, null |" in text and "| 16 | 64 | w8 |" in text
     assert "953 B per SM for every 100 ns of latency" in text

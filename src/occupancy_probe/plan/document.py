@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from occupancy_probe import gpu
+from occupancy_probe.matrix import target_findings
+from occupancy_probe.plan.amendments import Amendment
 from occupancy_probe.records import (
     DeviceVerdict,
     Feasibility,
@@ -34,10 +36,11 @@ def render_document(
     templates: Path,
     verdict: Verdict | None = None,
     feasibility: Mapping[str, Mapping[str, Feasibility]] | None = None,
+    amendments: Sequence[Amendment] = (),
 ) -> str:
     """The document of ``plan``: a pure function of the plan (and of verdict and feasibility).
 
-    ``feasibility`` is by target, then arm. Without a verdict, or before any device was measured,
+    ``feasibility`` is by target, then arm; ``amendments`` those of this plan, oldest first. Without a verdict, or before any device was measured,
     every cell of the result table reads "not measured".
     """
     compiled = feasibility or {}
@@ -66,6 +69,11 @@ def render_document(
         verdict=verdict,
         devices=devices,
         feasibility=compiled,
+        findings={
+            t: target_findings(records, [a.name for a in plan.arms])
+            for t, records in compiled.items()
+        },
+        amendments=amendments,
     )
 
 
@@ -86,6 +94,7 @@ def _target_view(plan: Plan, name: str) -> dict[str, Any]:
         "max_warps": target.max_warps_per_sm,
         "cta_share": warps / target.max_warps_per_sm if isinstance(warps, int) else None,
         "starved": [],
+        "waves": {},
     }
     if device:
         in_flight = gpu.bytes_in_flight_needed(100, device.bandwidth_gb_s)
@@ -94,8 +103,15 @@ def _target_view(plan: Plan, name: str) -> dict[str, Any]:
             "floors": {w.name: w.bytes / device.bandwidth_gb_s / 1e3 for w in plan.workloads},
             "issue": {w.name: w.sm_clocks / device.sm_count for w in plan.workloads},
             "starved": [w for w, n in ctas.items() if n is not None and n <= device.sm_count],
+            "waves": {w: _waves(n, device.sm_count) for w, n in ctas.items() if n},
         }
     return view
+
+
+def _waves(ctas: int, sm_count: int) -> str:
+    """Waves of a grid where every SM holds one CTA, and how full they are: ``2, 51 % full``."""
+    found = gpu.waves(ctas, sm_count, 1)
+    return f"{found.count}, {percent(found.fill, 0)} full"
 
 
 def _facts(plan: Plan) -> dict[str, Any]:

@@ -44,8 +44,26 @@ def freeze(study: Study, trace: Trace) -> Plan:
 
 
 def hash_of(plan: Plan) -> str:
-    """The hash that ``plan`` must carry: over everything that it says beside the hash itself."""
-    return digest(plan.model_dump(exclude={"plan_hash"}))
+    """The hash that ``plan`` must carry: over everything that it says beside the hash itself.
+
+    What is left empty does not count, so that a plan keeps its hash when studies gain an optional
+    section that it does not use.
+    """
+    return digest(_without_empty(plan.model_dump(exclude={"plan_hash"})))
+
+
+def holds_its_hash(content: dict[str, Any]) -> bool:
+    """Whether a plan's JSON is what its hash was made from, by today's rule or by the first one."""
+    said = content.get("plan_hash")
+    plain = {k.replace("schema", "schema_"): v for k, v in content.items() if k != "plan_hash"}
+    return said in (digest(_without_empty(plain)), digest(plain))
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {k: _without_empty(v) for k, v in value.items()}
+        return {k: v for k, v in kept.items() if v is not None and v not in ("", [], {})}
+    return [_without_empty(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _grids(study: Study, trace: Trace, workload: str) -> dict[str, list[int]]:
