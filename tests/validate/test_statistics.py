@@ -10,16 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from occupancy_probe.exc import RecordError
 from occupancy_probe.records import Replicate
 from occupancy_probe.validate.statistics import (
+    all_decided,
+    beyond,
     classify,
     compare,
+    confirm,
     equivalence_p,
     estimate,
     estimate_from,
     holm,
     log_ratio,
     median_time,
+    spent_alpha,
 )
 
 TRIALS = 1500
@@ -232,3 +237,121 @@ def test_median_time_is_over_replicates():
     replicates = [replicate(0, i, a=[t, t, 99.0]) for i, t in enumerate((1.0, 2.0, 5.0))]
     assert median_time(replicates, "a") == 2.0
     assert median_time(replicates, "b") is None
+
+
+@pytest.mark.parametrize("looks", [[4, 6, 8, 12], [2, 3]])
+def test_group_sequential_rule_keeps_the_error_rate(looks):
+    """Looked at four times, stopped at the first claim: at most alpha in all, where without the
+    correction it would be far more."""
+    rng = np.random.default_rng(21)
+    trials, wrong, naive = 1000, 0, 0
+    for _ in range(trials):
+        draws = 0.001 * rng.standard_normal((looks[-1], 2))
+        p = [estimate_from(draws[:n].tolist(), 0.05).p for n in looks]
+        wrong += min(p) < spent_alpha(0.05, looks)
+        naive += min(p) < 0.05
+    assert at_most(wrong, trials, 0.05)
+    if len(looks) == 4:
+        assert not at_most(naive, trials, 0.05)
+
+
+def test_without_looks_all_of_alpha_is_spent_at_the_end():
+    assert spent_alpha(0.05, []) == 0.05
+    assert spent_alpha(0.05, [3, 6]) == 0.025
+
+
+def noisy(rng, arms, processes=6, allocations=2, spread=0.001, first=0):
+    """Replicates with true log ratios ``arms`` to "base", and 0.2 % noise per block."""
+    return [
+        replicate(
+            first + p,
+            a,
+            **{
+                n: (
+                    50
+                    * np.exp(mu + spread * rng.standard_normal() + 0.002 * rng.standard_normal(8))
+                )
+                .round(4)
+                .tolist()
+                for n, mu in {"base": 0.0, "null": 0.0, **arms}.items()
+            },
+        )
+        for p in range(processes)
+        for a in range(allocations)
+    ]
+
+
+def test_all_decided_needs_every_comparison_but_the_null_arms():
+    rng = np.random.default_rng(22)
+    clear = {w: noisy(rng, {"a": -0.1, "b": 0.1}) for w in ("u", "v")}
+    assert all_decided(clear, ["a", "b"], "base", "null", 0.01, 0.05)
+    unclear = {**clear, "w": noisy(rng, {"a": 0.01, "b": 0.1}, processes=3, spread=0.02)}
+    assert not all_decided(unclear, ["a", "b"], "base", "null", 0.01, 0.05)
+    assert not all_decided(clear, ["a", "b", "never timed"], "base", "null", 0.01, 0.05)
+
+
+def test_M6_the_best_of_27_equal_arms_does_not_hold_on_fresh_replicates():
+    """27 arms that are all the baseline: the noisy minimum looks faster; fresh samples do not."""
+    rng = np.random.default_rng(23)
+    flattered, held, covered = 0, 0, 0
+    for _ in range(60):
+        arms = {f"arm{i}": 0.0 for i in range(27)}
+        first = noisy(rng, arms, processes=4, allocations=1, spread=0.005)
+        ratios = {a: estimate(first, a, "base", 0.05).ratio for a in arms}
+        best = min(ratios, key=ratios.get)
+        flattered += ratios[best] < 0.997
+        again = confirm({"w": noisy(rng, {best: 0.0}, 4, 1, 0.005, first=1000)}, best, "base", 0.05)
+        held += again.held
+        covered += again.low <= 1 <= again.high
+    assert flattered > 45, "the minimum of many is biased"
+    assert at_most(held, 60, 0.05)
+    assert stats.binom.cdf(covered, 60, 0.95) > 1e-3
+
+
+def test_M6_a_true_winner_holds_with_its_interval():
+    rng = np.random.default_rng(24)
+    fresh = {w: noisy(rng, {"a": math.log(0.93)}, first=1000) for w in ("u", "v", "w")}
+    again = confirm(fresh, "a", "base", 0.05)
+    assert again.held
+    assert again.low < 0.93 < again.high
+    assert again.ratio == pytest.approx(0.93, abs=0.002)
+    assert set(again.workloads) == {"u", "v", "w"}
+
+
+def test_a_confirmation_fails_where_one_workload_is_not_faster():
+    rng = np.random.default_rng(25)
+    fresh = {"u": noisy(rng, {"a": -0.1}), "v": noisy(rng, {"a": 0.05})}
+    assert not confirm(fresh, "a", "base", 0.05).held
+    assert confirm({"u": fresh["u"], "v": []}, "a", "base", 0.05) is None
+
+
+def test_samples_of_two_gpus_never_make_one_ratio():
+    rng = np.random.default_rng(26)
+    of = [r.model_copy(update={"device_uuid": "GPU-0"}) for r in noisy(rng, {"a": -0.1})]
+    assert estimate(of, "a", "base", 0.05) is not None
+    mixed = [*of[:-1], of[-1].model_copy(update={"device_uuid": "GPU-1"})]
+    with pytest.raises(RecordError, match=r"samples of 2 GPUs \(GPU-0, GPU-1\) in one ratio"):
+        estimate(mixed, "a", "base", 0.05)
+
+
+def test_a_difference_that_the_null_arm_admits_is_not_named():
+    found = estimate_from([[-0.0150], [-0.0152], [-0.0151], [-0.0149]], 0.05)
+    assert classify(found, found.p, 0.01, 0.05) == "faster"
+    assert classify(found, found.p, 0.01, 0.05, floor=0.010) == "faster"
+    assert classify(found, found.p, 0.01, 0.05, floor=0.020) == "undecided"
+
+
+def test_the_floor_lowers_the_rate_of_false_claims_and_not_the_power():
+    """Margin 0, two arms and the twin: claims by p alone, and beyond the twin's interval."""
+    rng = np.random.default_rng(27)
+    claims = {"p": 0, "floor": 0, "seen": 0}
+    for _ in range(1000):
+        twin, same, other = (
+            estimate_from((mu + 0.0005 * rng.standard_normal((10, 1))).tolist(), 0.05)
+            for mu in (0.0, 0.0, 0.005)
+        )
+        claims["p"] += same.p < 0.05
+        claims["floor"] += same.p < 0.05 and beyond(same, twin.bound)
+        claims["seen"] += other.p < 0.05 and beyond(other, twin.bound)
+    assert claims["floor"] < 30 < claims["p"] < 75
+    assert claims["seen"] > 990

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from occupancy_probe.records import Feasibility, Result
+from occupancy_probe.records import Confirmation, Feasibility, Result
 from occupancy_probe.study import BASELINE, NULL, Arm, Study
 from occupancy_probe.study.schema import Projection
 from occupancy_probe.validate.collect import DeviceRecords, code_twin
+from occupancy_probe.validate.decision import span
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Findings:
     floors: dict[str, dict[str, float]]
     """µs per workload, see :func:`.verdict.floors`."""
     adopted: str | None
+    confirmation: Confirmation | None = None
 
     @property
     def workloads(self) -> list[str]:
@@ -60,14 +62,6 @@ def conclude(f: Findings) -> list[str]:
         _rejected,
     )
     return [sentence for part in parts for sentence in part(f)]
-
-
-def span(names: Sequence[str], order: Sequence[str]) -> str:
-    """``c48…c96`` for three or more neighbours in ``order``, otherwise the names."""
-    places = [order.index(n) for n in names]
-    if len(names) > 2 and places == list(range(places[0], places[-1] + 1)):
-        return f"{names[0]}…{names[-1]}"
-    return ", ".join(names)
 
 
 def _projection(f: Findings) -> list[str]:
@@ -183,9 +177,19 @@ def _winner(f: Findings) -> list[str]:
         sentences = [f"{f.adopted}: {edge}" for edge in grid_edges(f, f.adopted)]
     if len(picked) > 1:
         who = f.adopted or "the best arm of each workload"
+        again = f.confirmation if f.confirmation and f.confirmation.arm in picked else None
+        if again is None or (f.adopted and again.arm != f.adopted):
+            said = "and is not re-measured on fresh replicates"
+        else:
+            where = span(list(again.workloads), f.workloads)
+            said = (
+                f"; {again.arm} re-measured on fresh replicates at {where}: {again.ratio:.3f}"
+                f" [{again.low:.3f}–{again.high:.3f}]"
+                + ("" if again.held else ", not faster at each of them")
+            )
+        glue = "" if said.startswith(";") else " "
         sentences.append(
-            f"{who} was picked from {len(picked)} arms (p values corrected for that) and is"
-            " not re-measured on fresh replicates"
+            f"{who} was picked from {len(picked)} arms (p values corrected for that){glue}{said}"
         )
     return sentences
 

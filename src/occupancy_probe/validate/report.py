@@ -11,10 +11,13 @@ from markupsafe import Markup
 
 from occupancy_probe import gpu
 from occupancy_probe.exc import StudyError
+from occupancy_probe.matrix import target_findings
 from occupancy_probe.records import (
     Check,
     Correctness,
     DeviceVerdict,
+    DriverCheck,
+    EnvironmentDrift,
     Feasibility,
     Plan,
     PlanCommit,
@@ -25,7 +28,9 @@ from occupancy_probe.study import BASELINE, NULL
 from occupancy_probe.study.expressions import evaluate
 from occupancy_probe.study.schema import Decision, Projection
 from occupancy_probe.templating import render
+from occupancy_probe.validate.dose_plot import dose_plot
 from occupancy_probe.validate.plots import ratio_plot, residency_plot, time_plot
+from occupancy_probe.validate.step_plot import step_plot
 
 TEMPLATE = "report.html.j2"
 SHORT = 12
@@ -45,6 +50,9 @@ def render_report(
     correctness: Mapping[str, Mapping[str, Correctness]],
     versions: Mapping[str, str],
     templates: Path,
+    drivers: Mapping[str, DriverCheck] | None = None,
+    history: Mapping[str, Any] | None = None,
+    environments: Sequence[EnvironmentDrift] = (),
 ) -> str:
     """HTML of a study's outcome.
 
@@ -79,7 +87,12 @@ def render_report(
         devices=views,
         roles=roles,
         targets=[
-            {"name": t, "records": feasibility.get(t, {}), "limits": gpu.target(t)}
+            {
+                "name": t,
+                "records": feasibility.get(t, {}),
+                "limits": gpu.target(t),
+                "findings": target_findings(feasibility.get(t, {}), arms),
+            }
             for t in plan.targets
         ],
         counts=_counts(arms, feasibility, plan.targets),
@@ -87,6 +100,9 @@ def render_report(
         correctness=_correctness(plan, logic, correctness),
         gpu_names={d: _name(records) for d, records in correctness.items()},
         versions=versions,
+        drivers=drivers or {},
+        history=history,
+        environments=environments,
     )
 
 
@@ -126,7 +142,14 @@ def _device_view(
         "projected": [(a, _mean(results, a, where)) for a in named or ([best] if best else [])],
         "time": Markup(time_plot(plan.workloads, device, roles)) if measured else None,
         "ratio": Markup(ratio_plot(plan.workloads, device, roles, margin)) if measured else None,
+        "dose_plot": Markup(dose_plot(device.dose)) if device.dose else None,
+        "step_plot": _step_plot(device),
     }
+
+
+def _step_plot(device: DeviceVerdict) -> Markup | None:
+    model = device.system.model if device.system else None
+    return Markup(step_plot(model)) if model else None
 
 
 def _row(

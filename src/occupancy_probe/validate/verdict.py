@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
 from occupancy_probe.gpu import device_of_nvml_name
 from occupancy_probe.records import (
+    Confirmation,
     DeviceVerdict,
     Measurement,
     Plan,
-    PlanCommit,
     Result,
+    Ruling,
     Verdict,
 )
 from occupancy_probe.study import BASELINE, NULL, Study
 from occupancy_probe.study.schema import Decision
+from occupancy_probe.study.schema import Measurement as MeasurementPlan
 from occupancy_probe.validate.assumptions import assess
+from occupancy_probe.validate.calibration import line
 from occupancy_probe.validate.collect import Collected, DeviceRecords, code_twin
-from occupancy_probe.validate.conclusions import Findings, conclude, span
+from occupancy_probe.validate.conclusions import Findings, conclude
+from occupancy_probe.validate.decision import Case, decide
+from occupancy_probe.validate.dose import judge_doses
+from occupancy_probe.validate.first_touch import with_autotuner
+from occupancy_probe.validate.gpu_time import gpu_use
+from occupancy_probe.validate.preregistration import not_preregistered
+from occupancy_probe.validate.roofline import bounds
 from occupancy_probe.validate.statistics import (
     Compared,
     classify,
     compare,
+    confirm,
     median_time,
+    spent_alpha,
 )
+from occupancy_probe.validate.system import StepStudy, find_system, known_gains, sentences
+from occupancy_probe.validate.tuning_answers import answers
 
 UNKNOWN_TARGET = "unknown"
 """Target of a device that the table of devices does not list: nothing is looked up for it."""
@@ -38,21 +50,24 @@ def judge(
     collected: Collected,
     is_ancestor: Callable[[str], bool],
     committed_at: Mapping[str, str] | None = None,
+    step: StepStudy | None = None,
 ) -> Verdict:
     """The outcome of a study on every device that has records.
 
     is_ancestor: whether a commit is an ancestor of HEAD (or HEAD). committed_at: ISO times of plan
-    commits other than the one in ``plan_commit.json`` that hold this very plan.
+    commits other than the one in ``plan_commit.json`` that hold this very plan. step: the study of
+    the whole step that this study names, judged already.
     """
     plan, commit = collected.plan, collected.plan_commit
     times = dict(committed_at or {})
     devices = []
     for records in collected.devices.values():
         faults = {
-            name: not_preregistered(m, plan, commit, is_ancestor, times)
+            name: not_preregistered(m, plan, commit, is_ancestor, times, collected.earlier)
             for name, m in records.measurements.items()
         }
-        devices.append(_judge_device(study, plan, records, faults))
+        judged = _judge_device(study, plan, records, faults, step)
+        devices.append(with_autotuner(judged, study, collected.audit, records))
     return Verdict(
         study=study.name,
         depends={"plan": plan.plan_hash, "launch": study.launch_digest},
@@ -61,59 +76,48 @@ def judge(
         devices=devices,
         assumptions=assess(study.file.assume, plan, collected.feasibility),
         notes=list(collected.notes),
+        audit=collected.audit,
+        tuning_answers=answers(study, collected.audit, devices),
     )
 
 
-def not_preregistered(
-    measurement: Measurement,
-    plan: Plan,
-    commit: PlanCommit | None,
-    is_ancestor: Callable[[str], bool],
-    committed_at: Mapping[str, str],
-) -> str | None:
-    """Why this measurement carries no verdict; None if its plan was committed before its samples."""
-    name = measurement.plan_commit
-    if name is None:
-        return "measured without a plan commit"
-    if measurement.depends.get("plan") != plan.plan_hash:
-        return "measured under another plan"
-    when: str | None
-    if commit is not None and commit.commit == name:
-        if commit.plan_hash != plan.plan_hash:
-            return f"the plan was edited after its commit {name[:12]}"
-        if not commit.preregistered:
-            return commit.note or "the plan commit does not count as a pre-registration"
-        when = commit.committed_at
-    else:
-        when = committed_at.get(name)
-    if when is None:
-        return f"plan commit {name[:12]} is not known to hold this plan"
-    if not is_ancestor(name):
-        return f"plan commit {name[:12]} is not in the history of HEAD"
-    try:
-        early = _time(when) < _time(measurement.started_at)
-    except ValueError:
-        return f"no valid times: committed {when!r}, first sample {measurement.started_at!r}"
-    return None if early else f"plan committed {when}, first sample {measurement.started_at}"
-
-
-def _time(text: str) -> datetime:
-    """An ISO 8601 time; without a zone it is UTC."""
-    parsed = datetime.fromisoformat(text)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
 def _judge_device(
-    study: Study, plan: Plan, records: DeviceRecords, faults: Mapping[str, str | None]
+    study: Study,
+    plan: Plan,
+    records: DeviceRecords,
+    faults: Mapping[str, str | None],
+    step: StepStudy | None,
 ) -> DeviceVerdict:
     device = device_of_nvml_name(records.device_name)
     target = device.target if device else UNKNOWN_TARGET
-    planned = study.file.measurement.processes
+    planned = study.file.measurement
     doubts = {w: f or _incomplete(records.measurements[w], planned) for w, f in faults.items()}
     results = rows(study, records, target, doubts)
-    decision, adopted = decide(study, results, doubts)
+    least = floors(plan, records)
+    system = find_system(
+        study, records.device, results, records.measurements, step, records.servings
+    )
+    limits = bounds(
+        plan,
+        records.device_name,
+        target,
+        results,
+        least,
+        records.feasibility.get(target, {}),
+        records.doses,
+        system.shares if system else {},
+    )
+    ruling = decide(Case(study, results, doubts, known_gains(system), limits))
+    decision, adopted = ruling.text, ruling.arm
+    again = confirmation(study, records)
+    if adopted and again and again.arm == adopted and not _held(study, again, ruling):
+        decision = (
+            f"reject: {adopted} was picked, but is not faster at every workload on fresh replicates"
+            f" (mean ratio {again.ratio:.3f} [{again.low:.3f}–{again.high:.3f}])"
+        )
+        adopted = None
+        ruling = ruling.model_copy(update={"outcome": "reject", "text": decision, "arm": None})
     measured = sorted(records.measurements.values(), key=lambda m: m.started_at)
-    bounds = floors(plan, records)
     commits = {m.plan_commit for m in measured}
     return DeviceVerdict(
         device=records.device,
@@ -126,16 +130,57 @@ def _judge_device(
         versions=next((r.versions for r in (*measured, *records.correctness.values())), {}),
         decision=decision,
         adopted=adopted,
-        conclusions=conclude(Findings(study, records, target, results, bounds, adopted)),
+        conclusions=[
+            *conclude(Findings(study, records, target, results, least, adopted, again)),
+            *sentences(system),
+        ],
         results=results,
-        floors=bounds,
+        floors=least,
+        confirmation=again,
+        ruling=ruling,
+        bounds=limits,
+        system=system,
+        dose=judge_doses(
+            records.doses,
+            records.device_name,
+            study.file.decision.margin,
+            study.file.decision.alpha,
+        ),
+        gpu=gpu_use(records),
+        calibration=line(records.calibration) if records.calibration else None,
     )
 
 
-def _incomplete(measurement: Measurement, planned: int) -> str | None:
-    """A run that was stopped is not looked at before it is whole: that would be a second chance."""
+def _held(study: Study, again: Confirmation, ruling: Ruling) -> bool:
+    """Faster again wherever the ruling speaks of it."""
+    axis = study.file.decision.above
+    if again.held or ruling.above is None or axis is None:
+        return again.held
+    over = [w.name for w in study.workloads if w.axes.get(axis, -math.inf) >= ruling.above]
+    ends = [high for w, (_, _, high) in again.workloads.items() if w in over]
+    return bool(ends) and all(high < 1 for high in ends)
+
+
+def confirmation(study: Study, records: DeviceRecords) -> Confirmation | None:
+    """The arm that was picked, on the replicates taken after that; None without them."""
+    planned = study.file.measurement.processes
+    improve = study.selects(study.file.decision.improve)
+    found = {w: records.confirmations[w] for w in improve if w in records.confirmations}
+    arms = {a for m in found.values() for r in m.replicates for a in r.arms}
+    picked = [a.name for a in study.arms if a.name in arms - {BASELINE, NULL}]
+    whole = all(len({r.process for r in m.replicates}) >= planned for m in found.values())
+    if len(found) < len(improve) or len(picked) != 1 or not whole:
+        return None
+    samples = {w: m.replicates for w, m in found.items()}
+    return confirm(samples, picked[0], BASELINE, study.file.decision.alpha)
+
+
+def _incomplete(measurement: Measurement, planned: MeasurementPlan) -> str | None:
+    """A run is looked at only where the plan says so: anything else would be a second chance."""
     done = len({r.process for r in measurement.replicates})
-    return f"incomplete: {done} of {planned} processes" if done < planned else None
+    if done in planned.stop.looks or done >= planned.processes:
+        return None
+    return f"incomplete: {done} of {planned.processes} processes"
 
 
 def rows(
@@ -145,7 +190,9 @@ def rows(
 
     doubts: per measured workload, why it carries no verdict, None if it does.
     """
-    rule, matrix = study.file.decision, records.feasibility.get(target, {})
+    level = spent_alpha(study.file.decision.alpha, study.file.measurement.stop.looks)
+    rule = study.file.decision.model_copy(update={"alpha": level})
+    matrix = records.feasibility.get(target, {})
     unfit = {a.name: records.unfit(a.name, target) for a in study.arms}
     twins = {a.name: None if a.twin else code_twin(matrix, a.name) for a in study.arms}
     others = [a.name for a in study.arms if a.name != BASELINE]
@@ -172,7 +219,8 @@ def rows(
             known |= {"verdict": "baseline", "reason": doubts.get(workload)}
         elif found := compared.get((arm, workload)):
             doubt = doubts.get(workload) or _doubt(arm, records, unfit[BASELINE])
-            known |= _figures(found, rule, doubt)
+            floor = 0.0 if arm == NULL else known.get("noise_floor", 0.0)
+            known |= _figures(found, rule, doubt, floor)
         else:
             known["reason"] = _no_figure(measurement, unfit[BASELINE])
         return bare.model_copy(update=known)
@@ -190,7 +238,9 @@ def _as_twin(figure: Result, arm: str, twin: str) -> Result:
     return figure.model_copy(update={"arm": arm, "reason": words})
 
 
-def _figures(found: Compared, rule: Decision, doubt: str | None) -> dict[str, Any]:
+def _figures(
+    found: Compared, rule: Decision, doubt: str | None, floor: float
+) -> dict[str, Any]:
     """Fields of a measured row; a doubt keeps the figures and takes the verdict away."""
     of = found.estimate
     known: dict[str, Any] = {"ratio": of.ratio, "p_adjusted": found.p_adjusted}
@@ -198,9 +248,11 @@ def _figures(found: Compared, rule: Decision, doubt: str | None) -> dict[str, An
         known |= {"low": of.low, "high": of.high}
     if doubt:
         return known | {"verdict": "exploratory", "reason": doubt}
-    outcome = classify(of, found.p_adjusted, rule.margin, rule.alpha, found.p_equivalent)
+    outcome = classify(of, found.p_adjusted, rule.margin, rule.alpha, found.p_equivalent, floor)
     small = outcome == "equivalent" and found.p_adjusted < rule.alpha
     reason = f"significant, but all of it within ±{rule.margin * 100:g} %" if small else None
+    if outcome == "undecided" and found.p_adjusted < rule.alpha:
+        reason = f"significant, but no larger than the null arm admits ({floor * 100:.2f} %)"
     return known | {"verdict": outcome, "reason": reason}
 
 
@@ -219,46 +271,6 @@ def _no_figure(measurement: Measurement | None, baseline: tuple[str, str] | None
     if not any(r.arms.get(BASELINE) for r in measurement.replicates):
         return f"no samples of the baseline{f' ({baseline[1]})' if baseline else ''}"
     return "no samples that can be paired with the baseline's"
-
-
-def decide(
-    study: Study, results: Sequence[Result], doubts: Mapping[str, str | None]
-) -> tuple[str, str | None]:
-    """The study's rule in its own words, and the adopted arm.
-
-    An arm is adopted if it is faster at every ``improve`` workload and nowhere in ``guard`` does
-    its interval admit a loss above ``guard_loss``; of several, the one with the lowest geometric
-    mean ratio over the ``improve`` workloads.
-    """
-    rule, names = study.file.decision, [w.name for w in study.workloads]
-    improve, guard = study.selects(rule.improve), study.selects(rule.guard)
-    by = {(r.arm, r.workload): r for r in results}
-    if doubt := next((d for w in (*improve, *guard) if (d := doubts.get(w))), None):
-        return f"no decision: exploratory ({doubt})", None
-    arms = [a.name for a in study.arms if a.name not in (BASELINE, NULL)]
-    if all(by[a, w].verdict in ("rejected", "wrong") for a in arms for w in improve):
-        return "reject: no arm but the baseline fits and is right on this device", None
-    needed = [w for w in names if w in improve or w in guard]
-    if missing := [w for w in needed if by[BASELINE, w].time_us is None]:
-        return f"no decision: not measured at {span(missing, names)}", None
-
-    def passes(arm: str) -> bool:
-        ends = [by[arm, w].high for w in guard]
-        return all(by[arm, w].verdict == "faster" for w in improve) and all(
-            e is not None and e <= 1 + rule.guard_loss for e in ends
-        )
-
-    def mean(arm: str) -> float:
-        return math.exp(sum(math.log(by[arm, w].ratio or 1.0) for w in improve) / len(improve))
-
-    at = span(improve, names)
-    kept = (
-        f" and loses at most {rule.guard_loss * 100:g} % at {span(guard, names)}" if guard else ""
-    )
-    adopted = min((a for a in arms if passes(a)), key=mean, default=None)
-    if adopted is None:
-        return f"reject: no arm is faster at all of {at}{kept}", None
-    return f"adopt {adopted}: faster at {at} (mean ratio {mean(adopted):.3f}){kept}", adopted
 
 
 def floors(plan: Plan, records: DeviceRecords) -> dict[str, dict[str, float]]:

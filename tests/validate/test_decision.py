@@ -1,0 +1,142 @@
+"""The decision rule as data: every outcome, and the numbers that it quotes."""
+
+from __future__ import annotations
+
+import pytest
+
+from occupancy_probe.records import Bound, Interval, Result
+from occupancy_probe.study import load_study
+from occupancy_probe.validate.decision import Case, decide
+
+STUDY = """
+name: s
+title: t
+document: D
+hypothesis: {{what: w, why: w, how: h}}
+kernel: {{path: ., problem: P, function: f}}
+baseline: {{num_warps: 4}}
+arms:
+  - {{list: [{{num_warps: 8}}, {{num_warps: 2}}], name: "w{{num_warps}}", why: x}}
+targets: [sm_90]
+workloads:
+  - {{grid: {{c: [1, 16, 64, 96]}}, name: "c{{c}}"}}
+checks:
+  logic: [{{grid: {{c: [1]}}}}]
+throughput: {{series: measured, axis: c}}
+decision: {{improve: c >= 64, guard: c < 64, guard_loss: 0.02{more}}}
+"""
+ALL = ", outcomes: [adopt, adopt_above, inconclusive, rewrite, reject], above: c"
+WORKLOADS = ("c1", "c16", "c64", "c96")
+
+
+@pytest.fixture
+def case(tmp_path):
+    """Ratios of w8 and w2 per workload as (ratio, verdict); intervals are ± 1 %."""
+
+    def make(more="", w8=(), w2=(), gains=None, bounds=(), doubts=None):
+        (tmp_path / "problem.py").write_text("")
+        (tmp_path / "s.yaml").write_text(STUDY.format(more=more))
+        study = load_study(tmp_path / "s.yaml")
+        neutral = [(1.05, "slower")] * 4
+        rows = [row("baseline", w, (1.0, "baseline")) for w in WORKLOADS]
+        rows += [row("w8", w, f) for w, f in zip(WORKLOADS, w8 or neutral, strict=True)]
+        rows += [row("w2", w, f) for w, f in zip(WORKLOADS, w2 or neutral, strict=True)]
+        return Case(study, rows, doubts or {}, gains or {}, bounds)
+
+    return make
+
+
+def row(arm, workload, figure):
+    ratio, verdict = figure
+    return Result(
+        arm=arm, workload=workload, device="d", time_us=10 * ratio, ratio=ratio,
+        low=ratio - 0.01, high=ratio + 0.01, verdict=verdict,
+    )  # fmt: skip
+
+
+def gain(value, half=0.002):
+    return Interval(value=value, low=value - half, high=value + half)
+
+
+WIN = [(1.0, "equivalent"), (1.0, "equivalent"), (0.9, "faster"), (0.85, "faster")]
+HIGH_ONLY = [(1.2, "slower"), (0.96, "faster"), (0.9, "faster"), (0.85, "faster")]
+
+
+def test_an_arm_that_passes_everywhere_is_adopted_with_rule_and_numbers(case):
+    ruling = decide(case(w8=WIN))
+    assert ruling.outcome == "adopt" and ruling.arm == "w8"
+    assert ruling.rule == (
+        "kernel time better at all of c64, c96 and loses at most 2 % at c1, c16; margin 1 %,"
+        " error rate 5 %"
+    )
+    assert "c96: w8 0.850 [0.840–0.860] faster" in ruling.numbers and len(ruling.numbers) == 4
+
+
+def test_a_gain_below_the_minimum_effect_is_not_adopted(case):
+    assert decide(case(", minimum_effect: 0.09", w8=WIN)).outcome == "adopt"
+    ruling = decide(case(", minimum_effect: 0.1", w8=WIN))  # c64: 1 / 0.91 - 1 = 9.9 %
+    assert ruling.outcome == "reject" and ruling.arm is None
+    assert ruling.text.startswith("reject: no arm is faster by 10 % at all of c64, c96")
+
+
+def test_an_arm_that_loses_below_is_adopted_above(case):
+    ruling = decide(case(ALL, w8=HIGH_ONLY))
+    assert ruling.outcome == "adopt_above" and ruling.arm == "w8" and ruling.above == 16
+    assert ruling.text.startswith("adopt w8 for c >= 16 only: faster at c16…c96 (mean ratio 0.90")
+
+
+def test_the_threshold_needs_two_workloads(case):
+    top = [(1.2, "slower"), (1.1, "slower"), (1.1, "slower"), (0.85, "faster")]
+    assert decide(case(ALL, w8=top)).outcome == "reject"
+
+
+def test_outcomes_that_the_rule_does_not_list_are_not_given(case):
+    assert decide(case(w8=HIGH_ONLY)).outcome == "reject"
+
+
+def test_while_an_arm_may_still_pass_nothing_is_concluded(case):
+    open_ = [(1.0, "equivalent"), (1.0, "equivalent"), (0.995, "undecided"), (0.97, "faster")]
+    ruling = decide(case(ALL, w8=open_))
+    assert ruling.outcome == "inconclusive" and ruling.arm is None
+    assert "w8 may pass, the intervals at c64 admit both" in ruling.text
+    assert decide(case(w8=open_)).outcome == "reject"
+
+
+def bound(workload, headroom, step=None):
+    return Bound(
+        workload=workload, arm="baseline", time_us=10, limit="latency", floor_us=10 / headroom,
+        headroom=headroom, step_gain=step, why="x",
+    )  # fmt: skip
+
+
+def test_if_nothing_passes_and_the_floor_is_far_a_rewrite_is_called_for_with_its_bound(case):
+    far = [bound("c64", 2.2, gain(0.05)), bound("c96", 1.9, gain(0.04))]
+    ruling = decide(case(ALL, bounds=far))
+    assert ruling.outcome == "rewrite"
+    assert "1.9–2.2 × their floor (limit: latency)" in ruling.text
+    assert ruling.text.endswith("+3.8 to +5.2 % end to end")
+    near = [bound("c64", 1.3), bound("c96", 1.9)]
+    assert decide(case(ALL, bounds=near)).outcome == "reject"
+
+
+def test_kernel_win_no_system_win_is_an_outcome_of_its_own(case):
+    end = ", metric: end_to_end, minimum_effect: 0.01"
+    small = {("w8", "c64"): gain(0.005), ("w8", "c96"): gain(0.006)}
+    ruling = decide(case(end, w8=WIN, gains=small))
+    assert ruling.outcome == "reject" and ruling.arm is None
+    assert ruling.text.startswith("reject: kernel win, no system win: w8 is faster at c64, c96")
+    assert "gains +0.3 to +0.8 % end to end, where 1 % are asked for" in ruling.text
+    assert "c64: w8 0.900 [0.890–0.910] faster, end to end +0.5 % [+0.3 to +0.7]" in ruling.numbers
+    large = {key: gain(0.03) for key in small}
+    assert decide(case(end, w8=WIN, gains=large)).outcome == "adopt"
+
+
+def test_an_end_to_end_rule_without_gains_decides_nothing(case):
+    ruling = decide(case(", metric: end_to_end", w8=WIN))
+    assert ruling.outcome == "none" and "none is known" in ruling.text
+
+
+def test_a_doubt_stops_every_decision(case):
+    ruling = decide(case(ALL, w8=WIN, doubts={"c64": "measured without a plan commit"}))
+    assert ruling.outcome == "none"
+    assert ruling.text == "no decision: exploratory (measured without a plan commit)"

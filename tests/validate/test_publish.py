@@ -1,0 +1,175 @@
+"""Evidence is whole, of this plan and this kernel, or it is not published at all."""
+
+from __future__ import annotations
+
+import json
+
+import gitstudy
+import pytest
+from conftest import git
+from gitstudy import DEVICE, feasibility, measured, publish
+
+from occupancy_probe.exc import RecordError
+from occupancy_probe.outcome import published
+from occupancy_probe.records import Measurement, Plan, Verdict, read_record, write_record
+from occupancy_probe.study import load_study
+from occupancy_probe.validate.publish import gather
+
+
+@pytest.fixture
+def study(work, monkeypatch, trace_of):
+    """The tiny study, planned, compiled and measured, nothing published yet."""
+    monkeypatch.chdir(work)
+    made = gitstudy.start(work)
+    gitstudy.plan(made, trace_of)
+    feasibility(made)
+    measured(made)
+    return made
+
+
+def head(work):
+    return git(work, "rev-parse", "HEAD").strip()
+
+
+def test_evidence_and_filled_document_are_one_commit_with_trailers(study, work):
+    before = head(work)
+    assert publish(study) == 0
+    assert git(work, "rev-parse", "HEAD~1").strip() == before
+    names = git(work, "show", "--name-only", "--format=", "HEAD").split()
+    folder = f"results/tiny/evidence/{DEVICE}"
+    assert sorted(names) == sorted(
+        [
+            "results/tiny/TINY_AB.md",
+            f"{folder}/verdict.json",
+            *(
+                f"{folder}/{kind}/{n}.json"
+                for kind in ("correctness", "feasibility/sm_90")
+                for n in ("baseline", "num_warps-8")
+            ),
+            *(f"{folder}/measurement/{n}.json" for n in ("r4", "r64")),
+        ]
+    )
+    message = git(work, "log", "-1", "--format=%B")
+    for trailer in ("Study: tiny", "Stage: validate", f"Device: {DEVICE}", "Triton: 3.6.0"):
+        assert f"\n{trailer}\n" in message
+    assert "\nDecision: adopt num_warps-8" in message
+    assert "0.800" in (work / "results/tiny/TINY_AB.md").read_text()
+    assert git(work, "status", "--porcelain") == ""
+
+
+def test_the_verdict_is_published_and_the_evidence_alone_gives_it_again(study, work):
+    publish(study)
+    kept = read_record(work / f"results/tiny/evidence/{DEVICE}/verdict.json", Verdict)
+    rows = {(r.arm, r.workload): r.verdict for r in kept.devices[0].results}
+    assert rows["num_warps-8", "r64"] == "faster"
+    assert rows["null", "r64"] in ("equivalent", "undecided")
+    again = published(load_study(study), work / "results/tiny").verdict
+    assert again.devices == kept.devices
+
+
+def test_a_second_publish_does_nothing(study, work, capsys):
+    publish(study)
+    first = head(work)
+    files = sorted((work / "results/tiny/evidence").rglob("*.json"))
+    times = {p: p.stat().st_mtime_ns for p in files if p.name != "verdict.json"}
+    assert publish(study) == 0
+    assert head(work) == first
+    assert "already published" in capsys.readouterr().out
+    assert all(p.stat().st_mtime_ns == t for p, t in times.items())
+
+
+def test_devices_live_side_by_side(study, work):
+    publish(study)
+    first = git(work, "ls-tree", "-r", "HEAD", f"results/tiny/evidence/{DEVICE}")
+    measured(study, device="nvidia-b200")
+    assert publish(study, "--device", "nvidia-b200") == 0
+    assert git(work, "ls-tree", "-r", "HEAD", f"results/tiny/evidence/{DEVICE}") == first
+    document = (work / "results/tiny/TINY_AB.md").read_text()
+    assert document.count("Median µs per launch") == 2
+
+
+def test_further_records_of_the_device_are_published_as_they_are(study, work):
+    results = work / "results/tiny"
+    launch = load_study(study).launch_digest
+    record = {"schema": "occupancy-probe/1", "study": "tiny", "depends": {"launch": launch}}
+    for place in (
+        f"dose/{DEVICE}/baseline.json",
+        f"driver/{DEVICE}.json",
+        f"../calibration/{DEVICE}.json",
+    ):
+        path = results / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record))
+    (results / f"dose/{DEVICE}.json").write_text('{"baseline": 1}')  # an index, no record
+    publish(study)
+    held = git(work, "ls-tree", "-r", "--name-only", "HEAD", f"results/tiny/evidence/{DEVICE}")
+    for name in ("dose/baseline.json", "driver.json", f"calibration/{DEVICE}.json"):
+        assert f"/{DEVICE}/{name}\n" in held
+    assert f"/{DEVICE}/dose.json" not in held
+
+
+def refusal(study, fault=lambda commit: None):
+    plan = read_record(study.parent / "results/tiny/plan.json", Plan)
+    with pytest.raises(RecordError) as e:
+        gather(study.parent / "results/tiny", DEVICE, plan, load_study(study).launch_digest, fault)
+    assert not (study.parent / "results/tiny/evidence").exists()
+    return str(e.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"depends": {"plan": "old", "launch": "x"}}, "stale: made from another kernel"),
+        ({"depends": {"plan": "old"}}, "stale: measured under plan old"),
+        ({"plan_commit": None}, "not registered: measured without a committed plan"),
+        ({"device": "nvidia-b200"}, "foreign: measured on 'nvidia-b200'"),
+        ({"study": "other"}, "foreign: belongs to study 'other'"),
+    ],
+)
+def test_H2_stale_and_foreign_samples_are_refused_by_one_line_each(study, changes, words):
+    path = study.parent / f"results/tiny/measurement/{DEVICE}/r4.json"
+    record = read_record(path, Measurement)
+    write_record(path, record.model_copy(update=changes))
+    lines = [line for line in refusal(study) if f"{DEVICE}/r4.json" in line]
+    assert len(lines) == 1 and words in lines[0]
+
+
+def test_partial_records_are_refused_and_every_gap_is_named(study):
+    folder = study.parent / "results/tiny"
+    (folder / f"measurement/{DEVICE}/r4.json").unlink()
+    (folder / "feasibility/sm_90/baseline.json").unlink()
+    (folder / f"correctness/{DEVICE}/num_warps-8.json").unlink()
+    path = folder / f"measurement/{DEVICE}/r64.json"
+    record = read_record(path, Measurement)
+    write_record(path, record.model_copy(update={"replicates": record.replicates[:2]}))
+    said = "\n".join(refusal(study))
+    assert "partial: 2 of 3 processes" in said
+    assert "partial: not measured: r4" in said
+    assert "sm_90: partial: no record of baseline" in said
+    assert "timed but not checked: num_warps-8" in said
+
+
+def test_H5_a_half_written_record_is_named(study):
+    path = study.parent / f"results/tiny/measurement/{DEVICE}/r4.json"
+    path.write_text(path.read_text()[:80])
+    assert any("r4.json: truncated" in line for line in refusal(study))
+
+
+def test_a_plan_commit_of_another_history_is_refused(study):
+    lines = refusal(
+        study, lambda commit: f"foreign: plan commit {commit[:12]} is not in the history"
+    )
+    assert len(lines) == 2 and all("foreign: plan commit" in line for line in lines)
+
+
+def test_no_samples_of_that_device_at_all(study, capsys):
+    assert publish(study, "--device", "nvidia-l4") == 2
+    said = capsys.readouterr().err
+    assert said.count("error:") == 1 and f"there are: {DEVICE}" in said
+
+
+def test_rewritten_history_is_refused_by_the_command(study, work, capsys):
+    git(work, "commit", "--quiet", "--amend", "-m", "reworded")
+    assert publish(study) == 2
+    assert "is not in the history of HEAD" in capsys.readouterr().err
+    assert not (work / "results/tiny/evidence").exists()
