@@ -13,8 +13,13 @@ container: "docker://python:3.11"
 include: "rules/common.smk"
 include: "rules/plan.smk"
 include: "rules/research.smk"
+include: "rules/audit.smk"
+include: "rules/environments.smk"
 include: "rules/execute.smk"
+include: "rules/calibrate.smk"
 include: "rules/validate.smk"
+include: "rules/paste.smk"
+include: "rules/reproduce.smk"
 
 
 for extra in extra_rules():
@@ -27,3 +32,4 @@ rule ab_report:
     default_target: True
     input:
         expand("results/{study}/report.html", study=STUDIES),
+        drift_gates(),

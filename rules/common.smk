@@ -47,10 +47,32 @@ def drift_files(study):
     return [f"results/{study}/drift@{name}.json" for name in ENVIRONMENTS[study]]
 
 
+def drift_gates():
+    gates = expand("results/{study}/drift_checked", study=STUDIES)
+    return gates if config.get("drift") == "fail" else []
+
+
 def records_here(wildcards):
     study = wildcards.study
-    kinds = ("correctness", "measurement") if DEVICE else ("correctness",)
+    kinds = ["correctness", "measurement", "driver"] if DEVICE else ["correctness"]
+    if DEVICE and STUDIES[study].file.dose:
+        kinds.append("dose")
+    if DEVICE and Path(f"results/{study}/autotune/{DEVICE}.json").exists():
+        kinds.append("autotune")
+    if DEVICE and Path(f"results/{study}/serving/{DEVICE}.json").exists():
+        kinds.append("serving")
     return [f"results/{study}/{kind}/{CHECKED_ON}.json" for kind in kinds]
+
+
+def records_to_publish(wildcards):
+    study, device = wildcards.study, wildcards.device
+    if "device" in config and device != DEVICE:
+        # brought from another machine: taken as they are, nothing is made again
+        return probe.records_of(study, device)
+    return [
+        f"results/{study}/report.html",
+        f"results/{study}/measurement/{device}.json",
+    ]
 
 
 def extra_rules():

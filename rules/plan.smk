@@ -35,6 +35,7 @@ rule commit_plan:
         "results/{study}/logs/plan.log",
     resources:
         git=1,
+        why=config.get("amend", ""),  # no parameter: a reason is no reason to run again
     params:
         study=lambda wildcards: probe.study_digest(STUDIES[wildcards.study]),
         commit="" if config.get("commit", True) else "--no-commit",
@@ -43,6 +44,7 @@ rule commit_plan:
     shell:
         "python -m occupancy_probe plan {input.study:q} --results results/{wildcards.study}"
         " --templates {params.templates:q} {params.commit} {params.dirty}"
+        " --amend={resources.why:q}"
         " 2> >(tee {log:q} >&2)"
 
 

@@ -2,7 +2,7 @@
 
 Needs: trace.json and the kernel's folder.
 Makes: feasibility/<target>/<arm>.json (kept while they are fresh, so a changed arm costs its own
-compiles), feasibility/<target>.json over them, feasibility.json over all targets, audit.json; with a
+compiles), feasibility/<target>.json over them, feasibility.json over all targets; with a
 GPU driver/<device>.json.
 """
 
@@ -64,22 +64,6 @@ rule compare_driver:
         " --results results/{wildcards.study} 2> >(tee {log:q} >&2)"
 
 
-rule audit_autotuner:
-    """Hold the autotuner's key against the launches that the study makes."""
-    input:
-        study=study_file,
-        trace="results/{study}/trace.json",
-    output:
-        "results/{study}/audit.json",
-    log:
-        "results/{study}/logs/audit.log",
-    params:
-        code=probe.digest_sources("research/audit.py"),
-    shell:
-        "python -m occupancy_probe audit {input.study:q} --results results/{wildcards.study}"
-        " 2> >(tee {log:q} >&2)"
-
-
 rule feasibility:
     """Target: the feasibility matrix of every selected study, and its `must_fit` met."""
     input:
@@ -95,9 +79,3 @@ rule driver_check:
             study=STUDIES,
             device=DEVICE or "no-gpu",
         ),
-
-
-rule audit:
-    """Target: the autotune audit of every selected study."""
-    input:
-        expand("results/{study}/audit.json", study=STUDIES),

@@ -16,6 +16,7 @@ rule judge_arms:
         ),
         here=records_here,
         evidence=lambda wildcards: probe.evidence_files(wildcards.study),
+        step=lambda wildcards: probe.step_files(STUDIES[wildcards.study]),
     output:
         "results/{study}/verdict.json",
     log:
@@ -31,6 +32,7 @@ rule render_report:
     """One HTML file, and the document with its table filled."""
     input:
         study=study_file,
+        environments=lambda wildcards: drift_files(wildcards.study),
         verdict="results/{study}/verdict.json",
         templates=probe.template_files(TEMPLATES),
     output:
@@ -46,11 +48,10 @@ rule render_report:
 
 
 rule publish_evidence:
-    """Commit this device's records and the filled document."""
+    """Commit a device's records and the filled document."""
     input:
         study=study_file,
-        report="results/{study}/report.html",
-        measurement="results/{study}/measurement/{device}.json",
+        records=records_to_publish,
     output:
         "results/{study}/published/{device}.json",
     log:
@@ -61,14 +62,14 @@ rule publish_evidence:
         templates=TEMPLATES,
     shell:
         "python -m occupancy_probe publish {input.study:q} --results results/{wildcards.study}"
-        " --templates {params.templates:q} 2> >(tee {log:q} >&2)"
+        " --templates {params.templates:q} --device {wildcards.device:q} 2> >(tee {log:q} >&2)"
 
 
 rule publish:
-    """Target: this device's evidence, committed."""
+    """Target: this device's evidence, or that of `--config device=…`, committed."""
     input:
         expand(
             "results/{study}/published/{device}.json",
             study=STUDIES,
-            device=DEVICE or "no-gpu",
+            device=config.get("device", DEVICE or "no-gpu"),
         ),

@@ -55,7 +55,7 @@ def test_compile_writes_a_record_per_arm_and_one_over_them(stages):
     index = json.loads((folder / "sm_120.json").read_text())
     assert set(index["arms"]) == names
     assert index["same_code"] == {"num_stages-3": "baseline"}
-    assert "tiny: sm_120: 4 fits, 0 rejected, 0 unsupported, 1 same code" in done["compile"].stdout
+    assert "tiny: sm_120: 4 of 4 arms fit, 1 the same code as another" in done["compile"].stdout
 
 
 def test_audit_writes_its_record(stages):

@@ -130,13 +130,26 @@ class SparseMlaDecode(Problem):
         return inputs
 
     def rotate(self, inputs: Inputs, workload: Mapping[str, Any], seed: int) -> Inputs:
-        """New index rows into the same cache; queries, outputs and workspaces are shared."""
-        rotated = {**inputs, "indices": torch.empty_like(inputs["indices"])}
-        rotated["lengths"] = torch.empty_like(inputs["lengths"])
+        """Other index rows into a cache of their own; queries, outputs and workspaces are shared.
+
+        New rows into the same cache would meet slots that an earlier instance left in L2: at C1 the
+        whole cache is 5 MB.
+        """
+        own = ("cache", "indices", "lengths")
+        rotated = inputs | {name: torch.empty_like(inputs[name]) for name in own}
         if not rotated["q"].is_meta:
+            rotated["cache"].fill_(NAN_BYTE)
             random = torch.Generator(inputs["cache"].device).manual_seed(seed)
             self._select(rotated, self._axes(workload), random)
         return rotated
+
+    def redraw(self, inputs: Inputs, workload: Mapping[str, Any], seed: int) -> Inputs:
+        """Other index rows into the same cache, for a caller that sees to cold caches itself."""
+        drawn = inputs | {name: torch.empty_like(inputs[name]) for name in ("indices", "lengths")}
+        if not drawn["q"].is_meta:
+            random = torch.Generator(inputs["cache"].device).manual_seed(seed)
+            self._select(drawn, self._axes(workload), random)
+        return drawn
 
     def launch(self, inputs: Inputs, config: Mapping[str, Any]) -> None:
         rows, splits, heads = inputs["partial_lse"].shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def digest(value: Any) -> str:
 
 def digest_files(paths: Iterable[Path], base: Path) -> str:
     """SHA-256 over names relative to ``base`` and contents, independent of order."""
-    named = {path.relative_to(base).as_posix(): path.read_bytes() for path in paths}
+    named = {Path(os.path.relpath(path, base)).as_posix(): path.read_bytes() for path in paths}
     return digest(
         {name: hashlib.sha256(content).hexdigest() for name, content in sorted(named.items())}
     )

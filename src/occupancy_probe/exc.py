@@ -23,3 +23,7 @@ class RepositoryError(ProbeError):
 
 class DeviceError(ProbeError):
     """A stage that needs a GPU found none, or one that does not match."""
+
+
+class ForceError(ProbeError):
+    """A config cannot be forced: unknown kernel, unknown parameter, or it does not fit."""

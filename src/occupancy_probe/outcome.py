@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from occupancy_probe.digest import digest
-from occupancy_probe.exc import RepositoryError, StudyError
+from occupancy_probe.exc import RecordError, RepositoryError, StudyError
+from occupancy_probe.plan.amendments import Amendment, amendments_of
+from occupancy_probe.plan.commit import UNCOMMITTED, plan_in
+from occupancy_probe.plan.difference import differences
 from occupancy_probe.plan.document import render_document
-from occupancy_probe.records import Verdict, write_text
+from occupancy_probe.records import Figure, Measurement, Plan, Verdict, read_record, write_text
 from occupancy_probe.repository import Repository
-from occupancy_probe.study import BASELINE, Study
-from occupancy_probe.validate.collect import Collected, collect
+from occupancy_probe.reproduce.drift import changes_text, compare_matrices, versions_text
+from occupancy_probe.study import BASELINE, Study, load_study
+from occupancy_probe.validate.collect import (
+    Collected,
+    EarlierPlans,
+    collect,
+    published_matrices,
+)
+from occupancy_probe.validate.system import StepStudy
 from occupancy_probe.validate.verdict import judge
 
 
@@ -26,15 +38,159 @@ class Outcome:
 
 def here(study: Study, results: Path) -> Outcome:
     """From this machine's records and the evidence; StudyError when no arm is left to compare."""
-    collected = collect(results, study.launch_digest)
-    _require_arms(study, collected)
-    return Outcome(collected, judge(study, collected, _ancestry()))
+    found = _outcome(study, results, published_only=False)
+    _require_arms(study, found.collected)
+    return found
 
 
 def published(study: Study, results: Path) -> Outcome:
     """From the evidence alone: the same on every machine that has the same commits."""
-    collected = collect(results, study.launch_digest, published_only=True)
-    return Outcome(collected, judge(study, collected, _ancestry()))
+    return _outcome(study, results, published_only=True)
+
+
+def judged_again(study_file: Path, results: Path) -> Verdict:
+    """Today's statistics on the evidence of another work tree; its records vouch for their kernel.
+
+    The digest of a kernel may be formed otherwise today, so records count as made from the kernel
+    that they name, if all name the same; anything else is the business of the revision's own code.
+    """
+    made_from: set[str] = set()
+    for path in sorted((results / "evidence").glob("*/measurement/[!.]*.json")):
+        try:
+            made_from.add(read_record(path, Measurement).depends.get("launch", ""))
+        except RecordError:
+            continue
+    study = load_study(study_file)
+    launch = made_from.pop() if len(made_from) == 1 else study.launch_digest
+    return _outcome(study, results, published_only=True, launch=launch).verdict
+
+
+def of_device(found: Outcome, device: str) -> Verdict:
+    """What the evidence of one device says, as it is published beside its samples."""
+    devices = [d for d in found.verdict.devices if d.device == device]
+    return found.verdict.model_copy(update={"devices": devices, "notes": []})
+
+
+def plan_fault(results: Path, plan: Plan) -> Callable[[str], str | None]:
+    """A function that says why a plan commit does not count for ``plan`` here, None if it does."""
+    history = _History.around(results)
+
+    def fault(commit: str) -> str | None:
+        if not history.is_ancestor(commit):
+            return f"foreign: plan commit {commit[:12]} is not in the history of HEAD"
+        found = history.plan_at(commit)
+        if found is None or found.plan_hash != plan.plan_hash:
+            return f"foreign: plan commit {commit[:12]} does not hold this plan"
+        return None
+
+    return fault
+
+
+def published_drift(study: Study, results: Path) -> dict[str, list[Figure]]:
+    """By device: its published feasibility against the local one, for targets that both have."""
+    local, published = published_matrices(results, study.launch_digest)
+    found = {}
+    for device, matrix in published.items():
+        common = [t for t in matrix if t in local]
+        found[device] = compare_matrices(
+            {t: matrix[t] for t in common}, {t: local[t] for t in common}
+        )
+    return found
+
+
+def history_view(study: Study, results: Path) -> dict[str, Any]:
+    """What the report says of the study's past: amendments, and drift per device and target."""
+    rows = []
+    for device, figures in published_drift(study, results).items():
+        for target in dict.fromkeys(f.where for f in figures):
+            here = [f for f in figures if f.where == target]
+            moved = [f for f in here if f.outcome in ("moved", "reversed")]
+            counts = Counter(f.outcome for f in here)
+            rows.append(
+                {
+                    "device": device,
+                    "target": target,
+                    "counts": ", ".join(f"{n} {outcome}" for outcome, n in counts.items()),
+                    "versions": versions_text(here),
+                    "reversed": counts["reversed"],
+                    "moved": [(f.subject, f.outcome, changes_text(f)) for f in moved],
+                }
+            )
+    return {"amendments": amendments_here(study.name), "drift": rows}
+
+
+def amendments_here(study: str) -> list[Amendment]:
+    """Amendments of the study's plan in the history of HEAD, oldest first; none without a repository."""
+    try:
+        return amendments_of(Repository.around(Path.cwd()).study_commits(everywhere=False), study)
+    except RepositoryError:
+        return []
+
+
+def _outcome(
+    study: Study, results: Path, published_only: bool, launch: str | None = None
+) -> Outcome:
+    history = _History.around(results)
+    known = EarlierPlans(history.plan_of, differences)
+    collected = collect(results, launch or study.launch_digest, published_only, known)
+    measured = [m for d in collected.devices.values() for m in d.measurements.values()]
+    times = {
+        m.plan_commit: when
+        for m in measured
+        if m.plan_commit and (when := history.holds(m.plan_commit, collected.plan))
+    }
+    step = _step(study, results, published_only)
+    return Outcome(collected, judge(study, collected, history.is_ancestor, times, step))
+
+
+def _step(study: Study, results: Path, published_only: bool) -> StepStudy | None:
+    """The study of the whole step that ``study`` names, judged by its own records beside ours."""
+    if study.step_path is None:
+        return None
+    step = load_study(study.step_path)
+    folder = results.parent / step.name
+    if step.step_path is not None or not (folder / "plan.json").is_file():
+        return None
+    found = _outcome(step, folder, published_only)
+    return StepStudy(step, {d.device: d for d in found.verdict.devices})
+
+
+@dataclass(frozen=True)
+class _History:
+    """What git says of the plans of one study; without a repository nothing is known."""
+
+    repository: Repository | None
+    plan_file: str
+
+    @classmethod
+    def around(cls, results: Path) -> _History:
+        try:
+            repository = Repository.around(results)
+            return cls(repository, repository.name_of(results / "plan.json"))
+        except (RepositoryError, ValueError):
+            return cls(None, "")
+
+    def is_ancestor(self, commit: str) -> bool:
+        return self.repository is not None and self.repository.is_ancestor(commit)
+
+    def plan_at(self, commit: str) -> Plan | None:
+        return plan_in(self.repository.text_at(commit, self.plan_file)) if self.repository else None
+
+    def plan_of(self, measurement: Measurement) -> Plan | None:
+        """The plan that the measurement names, if its plan commit is in history and holds it."""
+        commit = measurement.plan_commit
+        found = self.plan_at(commit) if commit and self.is_ancestor(commit) else None
+        named = found is not None and found.plan_hash == measurement.depends.get("plan")
+        return found if named else None
+
+    def holds(self, commit: str, plan: Plan) -> str | None:
+        """Time of ``commit`` if it holds ``plan`` and was no override, else None."""
+        found = self.plan_at(commit)
+        if self.repository is None or found is None or found.plan_hash != plan.plan_hash:
+            return None
+        if UNCOMMITTED in self.repository.trailers(commit):
+            return None
+        return self.repository.commit_time(commit)
 
 
 def fill_document(study: Study, results: Path, templates: Path, found: Outcome) -> Path:
@@ -47,10 +203,15 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
     shown = found
     if not any(d.source == "measured here" for d in found.verdict.devices):
         shown = published(study, results)
-        if not shown.verdict.devices or _lacks_history():
+        if not _of_this_plan(shown.collected) or _lacks_history():
             return path
-    matrix = shown.collected.feasibility
-    text = render_document(shown.collected.plan, templates, shown.verdict, matrix)
+    text = render_document(
+        shown.collected.plan,
+        templates,
+        shown.verdict,
+        shown.collected.feasibility,
+        amendments_here(study.name),
+    )
     stamp = results / "document.digest"
     current = path.read_text(encoding="utf-8") if path.exists() else ""
     if current == text:
@@ -64,6 +225,13 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
     write_text(path, text)
     write_text(stamp, digest(text))
     return path
+
+
+def _of_this_plan(collected: Collected) -> bool:
+    """Whether anything was measured under the present plan: only that belongs into its document."""
+    now = collected.plan.plan_hash
+    measured = (m for d in collected.devices.values() for m in d.measurements.values())
+    return any(m.depends.get("plan") == now for m in measured)
 
 
 def _require_arms(study: Study, collected: Collected) -> None:
@@ -86,13 +254,6 @@ def _require_arms(study: Study, collected: Collected) -> None:
         f"{study.path}: arms: none fits on {', '.join(study.file.targets)}"
         f" ({'; '.join(sorted(reasons)[:3])}); declare smaller tiles or fewer stages"
     )
-
-
-def _ancestry() -> Callable[[str], bool]:
-    try:
-        return Repository.around(Path.cwd()).is_ancestor
-    except RepositoryError:
-        return lambda commit: False
 
 
 def _lacks_history() -> bool:

@@ -17,12 +17,15 @@ _EVERY_S = 10.0
 def progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Yields ``report(done, total, what)``."""
     if not sys.stderr.isatty():
-        last = [0.0]
+        started, last = time.monotonic(), [0.0]
 
         def line(done: int, total: int, what: str) -> None:
-            if done == total or time.monotonic() - last[0] > _EVERY_S:
-                last[0] = time.monotonic()
-                print(f"{title}: {done}/{total} {what}", file=sys.stderr, flush=True)
+            now = time.monotonic()
+            if done == total or now - last[0] > _EVERY_S:
+                last[0] = now
+                left = (now - started) / done * (total - done) if done else 0.0
+                rest = f", about {left:.0f} s left" if left >= 1 else ""
+                print(f"{title}: {done}/{total} {what}{rest}", file=sys.stderr, flush=True)
 
         yield line
         return

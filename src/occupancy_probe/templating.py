@@ -106,6 +106,36 @@ def interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.3f}–{high:.3f}".replace("inf", "∞")
 
 
+def interval_percent(of: Any, digits: int = 1, sign: bool = False) -> str:
+    """An interval of fractions in percent: ``6.1 % [5.9–6.3]``; only the value where it has no width."""
+    if of is None:
+        return "–"
+    low, high = (f"{100 * v:{'+' if sign else ''}.{digits}f}" for v in (of.low, of.high))
+    text = percent(of.value, digits, sign)
+    return text if low == high else f"{text} [{low}–{high}]".replace("-", "−")
+
+
+def measured_interval(of: Any) -> str:
+    """A value with its interval, three significant digits: ``4.21 [4.07–4.35]``."""
+    if of is None:
+        return "–"
+    value, low, high = (
+        f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in (of.value, of.low, of.high)
+    )
+    return f"{value} [{low}–{high}]".replace("inf", "∞")
+
+
+def step_share(share: Mapping[str, Any]) -> str:
+    """How a study says that it knows the kernel's share of the step."""
+    if share["value"] is not None:
+        return f"{percent(share['value'])}, given"
+    if share["range"] is not None:
+        return " to ".join(percent(v) for v in share["range"]) + ", given"
+    if share["profile"] is not None:
+        return f"from the profile {share['profile']}"
+    return f"{share['launches']:g} launches per step"
+
+
 def config_text(config: Mapping[str, Any]) -> str:
     """``BLOCK_T=32 num_warps=8``, in the config's own order."""
     return " ".join(f"{key}={value}" for key, value in config.items())
@@ -210,6 +240,9 @@ _FILTERS = {
     "scaled": scaled,
     "us": microseconds,
     "interval": interval,
+    "interval_percent": interval_percent,
+    "measured_interval": measured_interval,
+    "step_share": step_share,
     "config": config_text,
     "values": values_text,
     "one_line": one_line,

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from occupancy_probe.digest import digest, digest_sources
-from occupancy_probe.exc import StudyError
-from occupancy_probe.gpu import present, target
+from occupancy_probe.exc import ProblemError, StudyError
+from occupancy_probe.gpu import all_present, present, target
 from occupancy_probe.study import Study, load_study
 
 INTERPRETER = "interpreter"
 
 
-def select_studies(names: str, folder: Path = Path("studies")) -> dict[str, Study]:
-    """Studies by name: ``names`` are names of files in ``folder`` or paths, separated by commas."""
+def select_studies(
+    names: str, folder: Path = Path("studies"), needed: bool = True
+) -> dict[str, Study]:
+    """Studies by name: ``names`` are names of files in ``folder`` or paths, separated by commas.
+
+    needed: False leaves out what is not here; a past revision brings its own study.
+    """
     found: dict[str, Study] = {}
     for name in filter(None, (part.strip() for part in str(names).split(","))):
         path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+        if not path.is_file() and not needed:
+            continue
         if not path.is_file():
             known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml"))) or "none"
             raise StudyError(f"no study {name!r} ({path} is no file); studies here: {known}")
@@ -26,7 +36,7 @@ def select_studies(names: str, folder: Path = Path("studies")) -> dict[str, Stud
         if study.name in found:
             raise StudyError(f"{path}: a second study named {study.name!r}; rename one")
         found[study.name] = study
-    if not found:
+    if not found and needed:
         raise StudyError("no study named; use --config study=NAME or study=PATH")
     return found
 
@@ -38,10 +48,29 @@ def device_slug() -> str | None:
     return gpu.slug if gpu else None
 
 
+def cores_per_gpu(cores: int) -> int:
+    """Threads of a timing job: nothing runs beside it but the jobs of the other GPUs here."""
+    return max(1, cores // max(1, len(all_present())))
+
+
 def device_targets() -> list[str]:
     """Target of the GPU that is here, as a list that is empty without one."""
     gpu = present()
     return [gpu.target] if gpu else []
+
+
+def revision(asked: object) -> str:
+    """What ``--config rev=…`` names; StudyError where Snakemake took a hash such as 57e9763 for a number."""
+    if isinstance(asked, str):
+        return asked
+    raise StudyError(
+        f"rev: read as the number {asked}; give more digits of the commit, a tag, or STUDY@N"
+    )
+
+
+def file_name(text: object) -> str:
+    """``text`` as one file name: a revision may hold slashes and worse."""
+    return re.sub(r"[^A-Za-z0-9@._-]+", "-", str(text)).lstrip(".")[:80] or "none"
 
 
 def template_files(folder: str) -> list[str]:
@@ -60,6 +89,21 @@ def evidence_files(study: str) -> list[str]:
     )
 
 
+def records_of(study: str, device: str) -> list[str]:
+    """The local samples of a device that is not here; publishing says so if there are none."""
+    return sorted(str(p) for p in Path(f"results/{study}/measurement/{device}").glob("*.json"))
+
+
+def step_files(study: Study) -> list[str]:
+    """Records of the study of the whole step that ``study`` names: inputs of its verdict."""
+    if study.step_path is None:
+        return []
+    folder = Path("results") / load_study(study.step_path).name
+    kept = ("evidence/*/measurement/*.json", "measurement/*/*.json", "plan.json")
+    found = [p.as_posix() for pattern in kept for p in folder.glob(pattern)]
+    return sorted([str(study.step_path), *found])
+
+
 def compile_digest(study: Study, target_name: str) -> str:
     """Changes when anything that a target's matrix is made of changes."""
     return digest(
@@ -67,10 +111,43 @@ def compile_digest(study: Study, target_name: str) -> str:
             study.launch_digest,
             {a.name: a.config for a in study.arms},
             target(target_name).model_dump(),
+            study.file.limits.model_dump(),
+            study.must_fit(target_name),
             version("triton"),
             digest_sources("launch", "research"),
         ]
     )[:16]
+
+
+def environments(studies: Mapping[str, Study], asked: object = None) -> dict[str, dict[str, Path]]:
+    """Per study the other Tritons that are here, by name; ``asked`` are places separated by commas.
+
+    A study's own environment that is not on this machine is left out and named on standard error;
+    one that was asked for must be here.
+    """
+    from occupancy_probe.launch.environment import default_name, find_triton
+
+    places = [Path(p.strip()).expanduser() for p in str(asked or "").split(",") if p.strip()]
+    everywhere = {default_name(place): place.absolute() for place in places}
+    found = {}
+    for study in studies.values():
+        found[study.name] = dict(everywhere)
+        for name, place in study.environments.items():
+            try:
+                find_triton(place)
+            except ProblemError as e:
+                print(f"{study.path}: environments.{name}: left out: {e}", file=sys.stderr)
+            else:
+                found[study.name][name] = place.absolute()
+    return found
+
+
+def environment_digest(study: Study, place: Path, target_name: str | None = None) -> str:
+    """Changes when a trace, or a target's matrix, under another Triton would."""
+    from occupancy_probe.launch.environment import find_triton, triton_version
+
+    made_from = compile_digest(study, target_name) if target_name else study_digest(study)
+    return digest([made_from, triton_version(find_triton(place))])[:16]
 
 
 def check_digest(study: Study) -> str:
@@ -92,6 +169,7 @@ def measure_digest(study: Study) -> str:
             study.launch_digest,
             {a.name: a.config for a in study.arms},
             study.file.measurement.model_dump(mode="json"),
+            study.file.dose.model_dump(mode="json") if study.file.dose else None,
         ]
     )[:16]
 

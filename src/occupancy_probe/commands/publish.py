@@ -1,4 +1,4 @@
-"""Copy this device's records to evidence/ and commit them with the filled document."""
+"""Copy a device's records to evidence/ and commit them with the filled document."""
 
 from __future__ import annotations
 
@@ -15,27 +15,37 @@ HELP = "commit records and filled document as evidence"
 def add_arguments(parser: ArgumentParser) -> None:
     """Options beside the study and its results."""
     parser.add_argument("--templates", type=Path, default=Path("templates"))
+    parser.add_argument("--device", help="whose records; default: the GPU here")
 
 
 def run(options: Namespace) -> None:
     """See the module."""
+    from occupancy_probe import outcome
     from occupancy_probe.execute.device import require_gpu
-    from occupancy_probe.outcome import fill_document, published
     from occupancy_probe.repository import Repository
     from occupancy_probe.templating import render, render_string
-    from occupancy_probe.validate.publish import gather
+    from occupancy_probe.validate.publish import VERDICT, gather
 
-    study, gpu = load_study(options.study), require_gpu()
-    results: Path = options.results
+    study, results = load_study(options.study), options.results
+    device = options.device or require_gpu().slug
     plan = records.read_record(results / "plan.json", records.Plan)
-    gather(results, gpu.slug, plan, study.launch_digest)
-    document = fill_document(study, results, options.templates, published(study, results))
-    subject = render_string(study.file.commit.evidence, study=study.file, device=gpu.name)
-    message = render(
-        options.templates, "commit_evidence.txt.j2", subject=subject, plan=plan, device=gpu.slug
-    )
     repository = Repository.around(Path.cwd())
-    paths = [results / "evidence" / gpu.slug, document]
+    faulty = outcome.plan_fault(results, plan)
+    name = gather(results, device, plan, study.launch_digest, faulty)[0].device_name
+    found = outcome.published(study, results)
+    said = outcome.of_device(found, device)
+    records.write_record(results / "evidence" / device / VERDICT, said)
+    document = outcome.fill_document(study, results, options.templates, found)
+    subject = render_string(study.file.commit.evidence, study=study.file, device=name)
+    message = render(
+        options.templates,
+        "commit_evidence.txt.j2",
+        subject=subject,
+        plan=plan,
+        device=device,
+        verdict=said.devices[0],
+    )
+    paths = [results / "evidence" / device, document]
     commit = repository.commit(paths, message) if repository.dirty(paths) else None
-    write_index(results / "published" / f"{gpu.slug}.json", {"commit": commit or "nothing new"})
-    print(f"{study.name}: evidence of {gpu.name}: {commit or 'already published'}")
+    write_index(results / "published" / f"{device}.json", {"commit": commit or "nothing new"})
+    print(f"{study.name}: evidence of {name}: {commit or 'already published'}")

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from occupancy_probe import __version__, records
+from occupancy_probe.exc import RecordError
 from occupancy_probe.study import load_study
 
 HELP = "report.html, and the document with its table filled"
@@ -18,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """See the module."""
-    from occupancy_probe.outcome import fill_document, here
+    from occupancy_probe.outcome import fill_document, here, history_view
     from occupancy_probe.validate.report import render_report
 
     study = load_study(options.study)
@@ -34,6 +35,9 @@ def run(options: Namespace) -> None:
         {slug: d.correctness for slug, d in collected.devices.items()},
         _installed(),
         options.templates,
+        drivers(options.results),
+        history_view(study, options.results),
+        environments(options.results, study.launch_digest),
     )
     records.write_text(options.results / "report.html", html)
     print(f"{study.name}: {options.results / 'report.html'}, {document}")
@@ -42,6 +46,32 @@ def run(options: Namespace) -> None:
         print(f"  {device.device_name} ({when}): {device.decision}")
     if not verdict.devices:
         print("  not measured on any device yet")
+
+
+def environments(results: Path, launch_digest: str) -> list[records.EnvironmentDrift]:
+    """What other Tritons make of the study as it is now; broken and stale records are left out."""
+    found = []
+    for path in sorted(results.glob("drift@*.json")):
+        try:
+            record = records.read_record(path, records.EnvironmentDrift)
+        except RecordError:
+            continue
+        if record.depends.get("launch") == launch_digest:
+            found.append(record)
+    return found
+
+
+def drivers(results: Path) -> dict[str, records.DriverCheck]:
+    """Driver checks by device: made here, else published; broken ones are left out."""
+    found: dict[str, records.DriverCheck] = {}
+    published = sorted(results.glob("evidence/*/driver.json"))
+    for path in [*published, *sorted(results.glob("driver/*.json"))]:
+        try:
+            record = records.read_record(path, records.DriverCheck)
+        except RecordError:
+            continue
+        found[record.device] = record
+    return found
 
 
 def _installed() -> dict[str, str]:

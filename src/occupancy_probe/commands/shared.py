@@ -32,6 +32,23 @@ def surviving(results: Path, target_name: str, study: Study) -> list[str]:
     return names
 
 
+def beside(name: str, environment: str) -> str:
+    """``name`` of a file or folder, or its like under another Triton: ``trace@triton-3.6.json``."""
+    if not environment:
+        return name
+    stem, dot, suffix = name.partition(".")
+    return f"{stem}@{environment}{dot}{suffix}"
+
+
+def feasibility_only(study: Study, index: Path) -> bool:
+    """Whether the study has no ``launch``: says so and writes an empty index."""
+    if study.file.signature is None:
+        return False
+    write_index(index, {})
+    print(f"{study.name}: no launch: feasibility only")
+    return True
+
+
 def correct(path: Path) -> bool:
     return records.read_record(path, records.Correctness).verdict == "right"
 

@@ -31,6 +31,22 @@ class _Evaluator(EvalWithCompoundTypes):
         self.nodes.pop(ast.Attribute, None)
         for comprehension in (ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp):
             self.nodes.pop(comprehension, None)
+        for operator, function in list(self.operators.items()):
+            if operator in _ON_NUMBERS:
+                self.operators[operator] = _numeric(function)
+
+
+_ON_NUMBERS = (ast.Mult, ast.Mod, ast.Pow, ast.LShift)
+"""Operators that can make a small text into gigabytes when applied to strings or lists."""
+
+
+def _numeric(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def applied(left: Any, right: Any) -> Any:
+        if not (isinstance(left, (int, float)) and isinstance(right, (int, float))):
+            raise TypeError("arithmetic is for numbers only")
+        return function(left, right)
+
+    return applied
 
 
 def evaluate(

@@ -15,9 +15,12 @@ from pydantic import BaseModel, ValidationError
 from occupancy_probe.digest import digest, digest_files
 from occupancy_probe.exc import StudyError
 from occupancy_probe.gpu import Target, target
+from occupancy_probe.study import signature as sizes
 from occupancy_probe.study.arms import Arm, make_arms
 from occupancy_probe.study.expressions import evaluate
-from occupancy_probe.study.schema import StudyFile
+from occupancy_probe.study.schema import DosePlan, StudyFile
+from occupancy_probe.study.series import read_series
+from occupancy_probe.study.sources import import_closure
 from occupancy_probe.study.workloads import Workload, make_workloads
 
 
@@ -46,13 +49,64 @@ class Study:
 
     @property
     def kernel_folder(self) -> Path:
-        """Folder of the kernel and its Problem."""
-        return Path(os.path.normpath(self.path.parent / self.file.kernel.path))
+        """Folder of the Problem, or of the kernel's file where there is no Problem."""
+        kernel = self.file.kernel
+        if kernel.path is None:
+            assert self.kernel_file is not None
+            return self.kernel_file.parent
+        return self._at(kernel.path)
+
+    @property
+    def kernel_file(self) -> Path | None:
+        """Somebody else's file that defines the kernel; None where the Problem brings it."""
+        return self._at(self.file.kernel.file) if self.file.kernel.file else None
+
+    @property
+    def sys_path(self) -> tuple[Path, ...]:
+        """Folders that the kernel's file imports from."""
+        return tuple(self._at(p) for p in self.file.kernel.sys_path)
+
+    @property
+    def source_folders(self) -> tuple[Path, ...]:
+        """More folders that the Problem is made of."""
+        return tuple(self._at(p) for p in self.file.kernel.sources)
+
+    @property
+    def step_path(self) -> Path | None:
+        """The study of the whole step around this study's kernel."""
+        wanted = self.file.throughput
+        return self._at(wanted.step) if wanted and wanted.step else None
+
+    @property
+    def environments(self) -> dict[str, Path]:
+        """Other Tritons by name."""
+        return {name: self._at(place) for name, place in self.file.environments.items()}
+
+    def _at(self, place: str) -> Path:
+        return Path(os.path.normpath(self.path.parent / Path(place).expanduser()))
 
     @cached_property
     def kernel_files(self) -> tuple[Path, ...]:
-        """Every Python file of the kernel's folder: what a record of this kernel depends on."""
-        return tuple(sorted(self.kernel_folder.rglob("*.py")))
+        """Every Python file that a record of this kernel depends on.
+
+        All in the Problem's folder, and what the kernel's own file imports from its package and
+        from ``sys_path``, wherever that lies.
+        """
+        ours = self.kernel_folder.rglob("*.py") if self.file.kernel.path else ()
+        more = [file for folder in self.source_folders for file in folder.rglob("*.py")]
+        theirs: tuple[Path, ...] = ()
+        if self.kernel_file:
+            theirs = import_closure(
+                [self.kernel_file], self.sys_path, self.file.kernel.stub_modules
+            )
+        return tuple(sorted({*ours, *more, *theirs}))
+
+    @cached_property
+    def inputs(self) -> tuple[Path, ...]:
+        """Files and folders that must be committed before the plan is."""
+        folder = (self.kernel_folder,) if self.file.kernel.path else ()
+        more = (*folder, *self.source_folders)
+        return (self.path, *more, *(f for f in self.kernel_files if self.kernel_file))
 
     @cached_property
     def kernel_digest(self) -> str:
@@ -60,14 +114,31 @@ class Study:
 
     @cached_property
     def launch_digest(self) -> str:
-        """What every compiled or timed launch depends on beside its config."""
+        """What every compiled or timed launch depends on beside its config.
+
+        Options left at their defaults do not count: evidence must outlive options that are new.
+        """
+        kernel, signature = self.file.kernel, self.file.signature
         return digest(
             [
                 self.kernel_digest,
-                self.file.kernel.model_dump(exclude={"path"}),
+                kernel.model_dump(
+                    exclude={"path", "file", "sys_path", "sources"}, exclude_defaults=True
+                ),
+                *([signature.model_dump(exclude_defaults=True)] if signature else []),
                 [w.axes for w in self.workloads],
             ]
         )
+
+    def must_fit(self, target_name: str) -> list[str]:
+        """Arms that the study requires to fit on a target, in its order; the null arm is none."""
+        required = self.file.must_fit
+        named: list[str] | None = None
+        if isinstance(required, dict):
+            named = required.get(target_name, [])
+        elif target_name not in required:
+            named = []
+        return [a.name for a in self.arms if not a.twin and (named is None or a.name in named)]
 
     def arm(self, name: str) -> Arm:
         return next(a for a in self.arms if a.name == name)
@@ -110,14 +181,15 @@ def load_study(path: str | Path) -> Study:
 def _check_references(study: Study) -> None:
     """Everything that a later stage would trip over is found while the study is parsed."""
     file = study.file
+    if file.autotune is not None:
+        make_workloads(file.autotune.warmup, "autotune.warmup")
+        make_workloads(file.autotune.capture, "autotune.capture")
     for name in file.targets:
         try:
             target(name)
         except StudyError as e:
             raise StudyError(f"targets: {e}") from e
-    problem = study.kernel_folder / "problem.py"
-    if not problem.is_file():
-        raise StudyError(f"kernel.path: no {problem}; give the folder that holds problem.py")
+    _check_kernel(study)
     for key, expression in (
         ("decision.improve", file.decision.improve),
         ("decision.guard", file.decision.guard),
@@ -129,8 +201,99 @@ def _check_references(study: Study) -> None:
             raise StudyError(f"{key}: {e}") from e
         if not selected and key != "decision.guard":
             raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
+    if file.dose:
+        _check_dose(study, file.dose)
+    _check_throughput(study)
+    _check_must_fit(study)
     if file.projection and (unknown := set(file.projection.arms) - {a.name for a in study.arms}):
         raise StudyError(f"projection.arms: no arm named {', '.join(sorted(unknown))}")
+
+
+def _check_kernel(study: Study) -> None:
+    """The files that the study names are there, and it says how the kernel is launched."""
+    kernel, signature = study.file.kernel, study.file.signature
+    if study.kernel_file and not study.kernel_file.is_file():
+        raise StudyError(f"kernel.file: no {study.kernel_file}; correct the path")
+    for folder in study.sys_path:
+        if not folder.is_dir():
+            raise StudyError(f"kernel.sys_path: no folder {folder}; correct the path")
+    if kernel.path is None:
+        if signature is None:
+            raise StudyError(
+                "signature: missing; a kernel without path and problem needs its arguments' sizes"
+            )
+        names = {**study.workloads[0].axes, **study.file.baseline}
+        sizes.arguments(signature, names)
+        sizes.grid(signature, names)
+        for workload in study.workloads:
+            sizes.work(signature, workload.axes)
+        return
+    if signature is not None:
+        raise StudyError("signature: the Problem already launches the kernel; give one of the two")
+    for folder in study.source_folders:
+        if not folder.is_dir():
+            raise StudyError(f"kernel.sources: no folder {folder}; correct the path")
+    problem = study.kernel_folder / "problem.py"
+    if not problem.is_file():
+        raise StudyError(f"kernel.path: no {problem}; give the folder that holds problem.py")
+    if not study.logic:
+        raise StudyError(
+            "checks.logic: missing; give workloads small enough for Triton's interpreter"
+        )
+
+
+def _check_throughput(study: Study) -> None:
+    """Series, step study and axes that the study names are there."""
+    file, wanted = study.file, study.file.throughput
+    axes = {axis for w in study.workloads for axis in w.axes}
+    named = {"decision.above": file.decision.above}
+    if wanted:
+        named |= {
+            "throughput.axis": wanted.axis,
+            "throughput.share.passes": wanted.share.passes if wanted.share else None,
+        }
+    for key, axis in named.items():
+        if axis is not None and axis not in axes:
+            raise StudyError(f"{key}: no workload axis {axis!r}; known: {', '.join(sorted(axes))}")
+    if file.decision.metric == "end_to_end" and wanted is None:
+        raise StudyError("decision.metric: end_to_end needs a `throughput` section")
+    if (file.serve is None) != (file.load is None):
+        raise StudyError("serve and load go together; give both or neither")
+    if file.load and file.load.where and not study.selects(file.load.where):
+        raise StudyError(f"load.where: {file.load.where!r} selects no workload; correct it")
+    if wanted and study.step_path and not study.step_path.is_file():
+        raise StudyError(f"throughput.step: no {study.step_path}; give a study file")
+    if wanted and wanted.series and wanted.series != "measured":
+        try:
+            read_series(wanted.series, study.path.parent)
+        except StudyError as e:
+            raise StudyError(f"throughput.series: {e}") from e
+    if wanted and not study.selects(wanted.where):
+        raise StudyError(f"throughput.where: {wanted.where!r} selects no workload; correct it")
+    profile = wanted.share.profile if wanted and wanted.share else None
+    if profile and not (study.path.parent / profile).is_file():
+        raise StudyError(f"throughput.share.profile: no {study.path.parent / profile}")
+
+
+def _check_dose(study: Study, dose: DosePlan) -> None:
+    names = {a.name for a in study.arms if not a.twin}
+    if unknown := [a for a in dose.arms if a not in names]:
+        raise StudyError(f"dose.arms: no arm named {', '.join(unknown)}")
+    for name in dose.emulate:
+        if name not in study.file.targets:
+            raise StudyError(f"dose.emulate: {name!r} is not among targets; add it there")
+    if not study.selects(dose.workloads):
+        raise StudyError(f"dose.workloads: {dose.workloads!r} selects no workload; correct it")
+
+
+def _check_must_fit(study: Study) -> None:
+    """``must_fit`` names targets and arms of the study."""
+    required = study.file.must_fit
+    if unknown := set(required) - set(study.file.targets):
+        raise StudyError(f"must_fit: {', '.join(sorted(unknown))} is none of the study's targets")
+    named = {a for arms in required.values() for a in arms} if isinstance(required, dict) else set()
+    if unknown := named - {a.name for a in study.arms}:
+        raise StudyError(f"must_fit: no arm named {', '.join(sorted(unknown))}")
 
 
 def _faults(error: ValidationError) -> list[str]:

@@ -1,0 +1,29 @@
+"""Options of the workflow: typed, and a typo is an error."""
+
+import pytest
+
+from occupancy_probe.exc import StudyError
+from occupancy_probe.options import read_options
+
+
+@pytest.mark.parametrize("said", ["false", "False", "no", "0", 0, False])
+def test_every_way_to_say_false_commits_nothing(said):
+    assert read_options({"commit": said}).commit is False
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"comit": "False"}, "--config comit: unknown option; did you mean 'commit'?"),
+        ({"stdy": "x"}, "--config stdy: unknown option; did you mean 'study'?"),
+        ({"commit": "maybe"}, "--config commit=maybe: takes True or False"),
+    ],
+)
+def test_a_typo_is_one_line(config, words):
+    with pytest.raises(StudyError) as fault:
+        read_options(config)
+    assert str(fault.value) == words
+
+
+def test_keys_of_other_rules_pass():
+    assert read_options({"my_rule_depth": 3, "study": "a,b"}).study == "a,b"
