@@ -4,9 +4,6 @@
 #   snakemake ab_report --config study=NAME    another one (a name in studies/, or a path; commas)
 
 
-config.setdefault("study", "dsv4_attn_occupancy")
-
-
 container: "docker://python:3.11"
 
 

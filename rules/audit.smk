@@ -54,7 +54,7 @@ rule run_autotuner:
     resources:
         gpu=1,
     params:
-        runs=config.get("runs", 20),
+        runs=OPTIONS.runs,
     shell:
         "python -m occupancy_probe autotune_runs {input.study:q} --results results/{wildcards.study}"
         " --runs {params.runs} 2> >(tee {log:q} >&2)"

@@ -1,7 +1,7 @@
 """Study and path helpers, no rules.
 
-Gives STUDIES (name → study, chosen by `--config study=…`), ENVIRONMENTS (other Tritons per study), DEVICE (the GPU here, or None) and the
-look-ups that rules share.
+Gives OPTIONS (what `--config` said), STUDIES (name → study), ENVIRONMENTS (other Tritons per study),
+DEVICE (the GPU here, or None) and the look-ups that rules share.
 """
 
 import sys
@@ -11,11 +11,12 @@ from occupancy_probe import workflow as probe
 from occupancy_probe.exc import ProbeError
 
 try:
-    REVISION = probe.revision(config.get("rev", "HEAD"))
+    OPTIONS = probe.read_options(config)
+    REVISION = probe.revision("HEAD" if OPTIONS.rev is None else OPTIONS.rev)
     STUDIES = probe.select_studies(
-        config["study"], needed=not {"rev", "repository"} & set(config)
+        OPTIONS.study, needed=OPTIONS.rev is None and OPTIONS.repository is None
     )
-    ENVIRONMENTS = probe.environments(STUDIES, config.get("triton"))
+    ENVIRONMENTS = probe.environments(STUDIES, OPTIONS.triton)
 except ProbeError as fault:
     sys.exit("\n".join(f"error: {line}" for line in str(fault).splitlines()))
 
@@ -36,11 +37,22 @@ def study_file(wildcards):
 
 
 def kernel_files(wildcards):
-    return [str(p) for p in STUDIES[wildcards.study].kernel_files]
+    study = STUDIES[wildcards.study]
+    return [str(p) for p in (*study.kernel_files, *study.rule_files)]
 
 
 def targets_of(wildcards):
     return STUDIES[wildcards.study].file.targets
+
+
+def place_of(wildcards):
+    return ENVIRONMENTS[wildcards.study].get(wildcards.environment, "no-such-place")
+
+
+def environment_digest(wildcards):
+    return probe.environment_digest(
+        STUDIES[wildcards.study], place_of(wildcards), wildcards.get("target")
+    )
 
 
 def drift_files(study):
@@ -49,7 +61,7 @@ def drift_files(study):
 
 def drift_gates():
     gates = expand("results/{study}/drift_checked", study=STUDIES)
-    return gates if config.get("drift") == "fail" else []
+    return gates if OPTIONS.drift == "fail" else []
 
 
 def records_here(wildcards):
@@ -66,7 +78,7 @@ def records_here(wildcards):
 
 def records_to_publish(wildcards):
     study, device = wildcards.study, wildcards.device
-    if "device" in config and device != DEVICE:
+    if OPTIONS.device and device != DEVICE:
         # brought from another machine: taken as they are, nothing is made again
         return probe.records_of(study, device)
     return [

@@ -6,16 +6,6 @@ drift@<name>.json and .txt: registers, shared memory, CTAs per SM, verdict and c
 """
 
 
-def place_of(wildcards):
-    return ENVIRONMENTS[wildcards.study].get(wildcards.environment, "no-such-place")
-
-
-def environment_digest(wildcards):
-    return probe.environment_digest(
-        STUDIES[wildcards.study], place_of(wildcards), wildcards.get("target")
-    )
-
-
 rule trace_under:
     """Note every launch with the binder of the other Triton."""
     input:

@@ -39,7 +39,7 @@ rule serve_arms:
     resources:
         gpu=1,
     params:
-        arms=config.get("arms", ""),
+        arms=OPTIONS.arms,
     shell:
         "python -m occupancy_probe serve {input.study:q} --results results/{wildcards.study}"
         " --arms={params.arms:q} 2> >(tee {log:q} >&2)"

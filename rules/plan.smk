@@ -35,11 +35,11 @@ rule commit_plan:
         "results/{study}/logs/plan.log",
     resources:
         git=1,
-        why=config.get("amend", ""),  # no parameter: a reason is no reason to run again
+        why=OPTIONS.amend,  # no parameter: a reason is no reason to run again
     params:
         study=lambda wildcards: probe.study_digest(STUDIES[wildcards.study]),
-        commit="" if config.get("commit", True) else "--no-commit",
-        dirty="--allow-dirty" if config.get("allow_dirty", False) else "",
+        commit="" if OPTIONS.commit else "--no-commit",
+        dirty="--allow-dirty" if OPTIONS.allow_dirty else "",
         templates=TEMPLATES,
     shell:
         "python -m occupancy_probe plan {input.study:q} --results results/{wildcards.study}"

@@ -13,8 +13,8 @@ rule reproduce:
     params:
         revision=REVISION,
         study=next(iter(STUDIES), ""),
-        env=config.get("env", "present"),
-        repository=config.get("repository", "."),
+        env=OPTIONS.env,
+        repository=OPTIONS.repository or ".",
         workflow=f"{workflow.basedir}/Snakefile",
     shell:
         "python -m occupancy_probe reproduce {params.revision:q} --study={params.study:q}"
@@ -41,6 +41,6 @@ rule studies:
     log:
         "results/reproduce/logs/studies.log",
     params:
-        repository=config.get("repository", "."),
+        repository=OPTIONS.repository or ".",
     shell:
         "python -m occupancy_probe studies --repository {params.repository:q} 2> >(tee {log:q} >&2)"

@@ -71,5 +71,5 @@ rule publish:
         expand(
             "results/{study}/published/{device}.json",
             study=STUDIES,
-            device=config.get("device", DEVICE or "no-gpu"),
+            device=OPTIONS.device or DEVICE or "no-gpu",
         ),

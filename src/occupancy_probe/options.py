@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from occupancy_probe.exc import StudyError
 
@@ -30,12 +30,19 @@ class Options(BaseModel):
     """Other Tritons, as environments or folders, separated by commas."""
     drift: str | None = None
     """``fail``: exit non-zero when an arm's verdict changed since the evidence."""
+    runs: int = Field(default=20, ge=1)
+    """Real first calls of the autotuner, each in a fresh process."""
+    arms: str = ""
+    """Arms to paste or serve, separated by commas; empty: the rule's choice."""
     rev: Any = None
     """Revision to reproduce: a commit, a tag, or ``STUDY@N``."""
     repository: str | None = None
     """Repository to reproduce from, if not this one."""
-    env: str | None = None
+    env: str = "present"
     """``locked``: reproduce in an environment built from the revision's own pins."""
+
+
+_KINDS = {"bool": "True or False", "int": "a whole number", "greater": "a number of at least 1"}
 
 
 def read_options(config: Mapping[str, Any]) -> Options:
@@ -48,5 +55,5 @@ def read_options(config: Mapping[str, Any]) -> Options:
         return Options.model_validate({k: v for k, v in config.items() if k in known})
     except ValidationError as e:
         fault = e.errors(include_url=False)[0]
-        kind = "True or False" if "bool" in fault["type"] else "text"
+        kind = next((k for t, k in _KINDS.items() if t in fault["type"]), "text")
         raise StudyError(f"--config {fault['loc'][0]}={fault['input']}: takes {kind}") from e

@@ -1018,6 +1018,8 @@ class Plan(Record):
     arms: list[ArmPlan]
     workloads: list[WorkloadPlan]
     targets: list[str]
+    kernels: list[str] = []
+    """Kernels of one launch of the baseline, in order: all of them are timed together."""
     autotune: dict[str, Any] | None
     """Key and configs of the autotuner around the kernel; None where there is none."""
 
@@ -1131,7 +1133,9 @@ def read_record(path: Path, kind: type[R]) -> R:
         ) from e
     found = content.get("schema") if isinstance(content, dict) else None
     if found != SCHEMA:
-        raise RecordError(f"{path}: schema {found!r}, this version reads {SCHEMA!r}{_remedy(found)}")
+        raise RecordError(
+            f"{path}: schema {found!r}, this version reads {SCHEMA!r}{_remedy(found)}"
+        )
     try:
         return kind.model_validate(content)
     except ValidationError as e:

@@ -12,6 +12,7 @@ from pathlib import Path
 from occupancy_probe.digest import digest, digest_sources
 from occupancy_probe.exc import ProblemError, StudyError
 from occupancy_probe.gpu import all_present, present, target
+from occupancy_probe.options import read_options as read_options
 from occupancy_probe.study import Study, load_study
 
 INTERPRETER = "interpreter"
@@ -176,4 +177,5 @@ def measure_digest(study: Study) -> str:
 
 def study_digest(study: Study) -> str:
     """Changes with anything the study file says or its kernel does."""
-    return digest([study.file.model_dump(mode="json"), study.kernel_digest])[:16]
+    arms = {a.name: a.config for a in study.arms}
+    return digest([study.file.model_dump(mode="json"), arms, study.kernel_digest])[:16]

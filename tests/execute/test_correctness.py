@@ -63,7 +63,14 @@ def test_hostile_arms_lose_nothing_but_themselves(rows):
     assert "exit status -6" in rows[1]["aborts"].checks[0].reason
     assert rows[1]["hangs"].verdict == "no answer"
     assert rows[1]["hangs"].checks[0].reason == "no answer in 5 s"
-    assert len(rows[1]) == 7
+    assert len(rows[1]) == 8
+
+
+def test_an_arm_that_overwrites_its_input_is_wrong_and_the_next_one_does_not_pay(rows):
+    spoils, after = rows[1]["spoils"].checks[0], rows[1]["unmasked"].checks[0]
+    assert spoils.verdict == "wrong"
+    assert spoils.reason == "overwrites its input x"
+    assert after.outputs["y"].max_absolute == 0
 
 
 def test_every_arm_has_its_record(rows):

@@ -58,3 +58,34 @@ def test_C4_bf16_dot_is_promoted(found):
 def test_C4_bf16_dot_is_garbage_without(found):
     assert found["plain"]["bfloat16"] > 100
     assert found["plain"]["float32"] < 1e-5
+
+
+ELEMENTWISE = """
+import sys
+import torch
+from occupancy_probe.launch.interpreter import mend_bf16
+mend_bf16()
+mend_bf16()  # twice is once
+sys.path.insert(0, sys.argv[1])
+from kernel import elementwise
+torch.manual_seed(0)
+a, b = (torch.randn(64).bfloat16() for _ in range(2))
+out = torch.empty(7, 64, dtype=torch.bfloat16)
+elementwise[(1,)](a, b, out, N=64)
+expected = torch.stack([a * b, a + b, torch.maximum(a, b), -a, torch.maximum(a, b),
+                        torch.tensor(1.7).bfloat16() + a, (a.float() * 1.01).bfloat16()])
+print([i for i in range(7) if not torch.equal(out[i], expected[i])])
+"""
+
+
+def test_C4_bf16_arithmetic_rounds_like_torch():
+    from conftest import FIXTURES
+
+    done = subprocess.run(
+        [sys.executable, "-c", ELEMENTWISE, str(FIXTURES / "bf16")],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -120,7 +120,9 @@ def test_boolean_operators_agree_with_python():
                 assert evaluate(f"x {name} y", {"x": x, "y": y}) == function(x, y)
 
 
-@pytest.mark.parametrize("bomb", ["[[0]*99999]*99999", "'%999999999d' % 1", "'a' * 9", "(1, 2) * 3"])
+@pytest.mark.parametrize(
+    "bomb", ["[[0]*99999]*99999", "'%999999999d' % 1", "'a' * 9", "(1, 2) * 3"]
+)
 def test_a_small_expression_cannot_grow_to_gigabytes(bomb):
     with pytest.raises(StudyError, match="arithmetic is for numbers only"):
         evaluate(bomb, {})

@@ -32,7 +32,9 @@ def run(options: Namespace) -> None:
     with progress(f"{study.name}: compile for {chosen.name}") as report:
         matrix = feasibility_matrix(
             study,
-            records.read_record(options.results / beside("trace.json", options.environment), records.Trace),
+            records.read_record(
+                options.results / beside("trace.json", options.environment), records.Trace
+            ),
             chosen,
             folder / chosen.name,
             options.workers,

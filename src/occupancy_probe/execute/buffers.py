@@ -15,6 +15,22 @@ POISON = 0xFF
 GUARD_ROWS = 64
 
 
+def fingerprint(inputs: Inputs, outputs: tuple[str, ...]) -> dict[str, int]:
+    """A checksum of every tensor that a launch must leave alone, by name."""
+    return {
+        name: _checksum(value)
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and name not in outputs
+    }
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    """Sum of the bits, as 32-bit words where they fill some; NaNs count like anything else."""
+    raw = tensor.contiguous().view(-1).view(torch.uint8)
+    words = raw.view(torch.int32) if raw.numel() % 4 == 0 and raw.numel() else raw
+    return int(words.sum(dtype=torch.int64))
+
+
 @dataclass(frozen=True)
 class Guarded:
     """Outputs of one problem instance inside larger poisoned buffers."""

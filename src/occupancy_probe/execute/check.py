@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from occupancy_probe.execute.buffers import Guarded, guard_outputs
+from occupancy_probe.execute.buffers import Guarded, fingerprint, guard_outputs
 from occupancy_probe.execute.compare import fault, output_error
 from occupancy_probe.launch import Inputs, Problem
 from occupancy_probe.records import Check, OutputError
@@ -29,6 +29,13 @@ class Prepared:
     repeats: int = 0
     """Launches on the same input whose bits must be equal."""
     warnings: list[str] = field(default_factory=list)
+    fingerprint: dict[str, int] = field(default_factory=dict)
+    """Checksums of the inputs, which every arm must leave as they are."""
+
+    def spoiled(self, problem: Problem) -> list[str]:
+        """Inputs that no longer hold what they were prepared with."""
+        now = fingerprint(self.guarded.inputs, problem.outputs)
+        return [name for name, value in self.fingerprint.items() if now[name] != value]
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,8 @@ def prepare(
     guarded.poison()
     other = _values(problem, guarded, axes, device, seed + 1) if device == "cuda" else None
     reference = problem.reference(guarded.inputs)
-    return Prepared(name, guarded, reference, other, repeats, warnings or [])
+    sums = fingerprint(guarded.inputs, problem.outputs)
+    return Prepared(name, guarded, reference, other, repeats, warnings or [], sums)
 
 
 def _values(
@@ -118,6 +126,8 @@ def check(problem: Problem, prepared: Prepared, config: Mapping[str, Any]) -> Ch
         reason = _repeat(problem, prepared, config, eager)
     if on_gpu and reason is None:
         same, follows, reason = _replay(problem, prepared, config, eager)
+    if spoiled := prepared.spoiled(problem):
+        reason = f"overwrites its input {', '.join(spoiled)}"
     return Check(
         workload=prepared.name,
         verdict="right" if reason is None else "wrong",

@@ -42,25 +42,27 @@ def _check_all(job: Mapping[str, Any], problem: Problem, warnings: dict[str, lis
     global _now
     from occupancy_probe.execute.check import Prepared, check, prepare
 
-    ready: list[Prepared] = [
-        prepare(
+    def ready_for(name: str) -> Prepared:
+        return prepare(
             problem,
             name,
-            axes,
+            job["workloads"][name],
             job["device"],
             job["seed"],
             job["repeats"] if name == job["largest"] else 0,
             warnings.get(name),
         )
-        for name, axes in job["workloads"].items()
-    ]
+
+    ready = {name: ready_for(name) for name in job["workloads"]}
     for arm in job["tasks"]:
         tell(begin=arm)
         checks: list[Check] = []
-        for prepared in ready:
-            _now = f"{prepared.name}, arm {arm}"
-            with _noted(arm, prepared.name, checks):
+        for name, prepared in ready.items():
+            _now = f"{name}, arm {arm}"
+            with _noted(arm, name, checks):
                 checks.append(check(problem, prepared, job["arms"][arm]))
+            if prepared.spoiled(problem):  # the next arm must not pay for it
+                ready[name] = ready_for(name)
         tell(done=arm, checks=[c.model_dump(mode="json") for c in checks])
 
 

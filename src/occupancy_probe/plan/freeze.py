@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from occupancy_probe.digest import digest
-from occupancy_probe.exc import StudyError
+from occupancy_probe.exc import RecordError, StudyError
 from occupancy_probe.records import ArmPlan, Plan, Trace, WorkloadPlan
 from occupancy_probe.study import BASELINE, Study
+from occupancy_probe.study.expressions import names_in
 
 
 def freeze(study: Study, trace: Trace) -> Plan:
@@ -15,6 +16,7 @@ def freeze(study: Study, trace: Trace) -> Plan:
 
     No clock, no host, no version goes in, so a committed plan is found again instead of made anew.
     """
+    _check_trace(study, trace)
     content: dict[str, Any] = {
         "study": study.name,
         "depends": {"kernel": study.kernel_digest},
@@ -37,6 +39,7 @@ def freeze(study: Study, trace: Trace) -> Plan:
             for w in study.workloads
         ],
         "targets": list(study.file.targets),
+        "kernels": _kernels(trace),
         "autotune": trace.autotune,
     }
     plan = Plan(**content, plan_hash="")
@@ -85,3 +88,25 @@ def _grids(study: Study, trace: Trace, workload: str) -> dict[str, list[int]]:
                 f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
             )
     return grids
+
+
+def _check_trace(study: Study, trace: Trace) -> None:
+    """The trace is this study's, and every assumption speaks of something known."""
+    if missing := [a.name for a in study.arms if a.name not in trace.facts]:
+        raise RecordError(
+            f"trace.json knows no arm {', '.join(missing[:3])}: it was made from another version of"
+            f" {study.path}; delete it to have it made again"
+        )
+    known = {*trace.facts[BASELINE], "autotune_key"}
+    for i, line in enumerate(study.file.assume):
+        if unknown := [n for n in names_in(line) if n not in known]:
+            raise StudyError(
+                f"{study.path}: assume[{i}]: {', '.join(unknown)} is no fact of the kernel; known:"
+                f" {', '.join(sorted(known))}"
+            )
+
+
+def _kernels(trace: Trace) -> list[str]:
+    """Names of the kernels that the baseline's first launch consists of, in order."""
+    first = next((t for t in trace.launches if t.arm == BASELINE), None)
+    return [trace.specializations[c.specialization].kernel for c in first.calls] if first else []

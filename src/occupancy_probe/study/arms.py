@@ -121,13 +121,19 @@ def _differences(
         yield from _configs_of(rule.use, baseline, root, place)
 
 
+def use_file(reference: str, root: Path) -> Path:
+    """The file of a ``use: module:function`` rule, beside the study in ``root``."""
+    return (root / reference.partition(":")[0].replace(".", "/")).with_suffix(".py")
+
+
 def _configs_of(reference: str, baseline: Config, root: Path, place: str) -> list[dict[str, Any]]:
     """What ``module:function`` returns for the baseline, the module being a file beside the study."""
-    module, _, name = reference.partition(":")
-    path = (root / module.replace(".", "/")).with_suffix(".py")
-    if not name or not path.is_file():
-        raise StudyError(f"{place}.use: {reference!r} names no function; expected {path}:function")
-    spec = importlib.util.spec_from_file_location(module, path)
+    path, name = use_file(reference, root), reference.partition(":")[2]
+    if not path.is_file():
+        raise StudyError(f"{place}.use: no file {path}; create it or correct the name")
+    if not name:
+        raise StudyError(f"{place}.use: {reference!r} names no function; expected module:function")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     loaded = importlib.util.module_from_spec(spec)
     try:

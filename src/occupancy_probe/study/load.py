@@ -16,7 +16,7 @@ from occupancy_probe.digest import digest, digest_files
 from occupancy_probe.exc import StudyError
 from occupancy_probe.gpu import Target, target
 from occupancy_probe.study import signature as sizes
-from occupancy_probe.study.arms import Arm, make_arms
+from occupancy_probe.study.arms import Arm, make_arms, use_file
 from occupancy_probe.study.expressions import evaluate
 from occupancy_probe.study.schema import DosePlan, StudyFile
 from occupancy_probe.study.series import read_series
@@ -101,12 +101,18 @@ class Study:
             )
         return tuple(sorted({*ours, *more, *theirs}))
 
+    @property
+    def rule_files(self) -> tuple[Path, ...]:
+        """Files of the study's ``use`` rules: arms are made by them."""
+        return tuple(use_file(r.use, self.path.parent) for r in self.file.arms if r.use)
+
     @cached_property
     def inputs(self) -> tuple[Path, ...]:
         """Files and folders that must be committed before the plan is."""
         folder = (self.kernel_folder,) if self.file.kernel.path else ()
         more = (*folder, *self.source_folders)
-        return (self.path, *more, *(f for f in self.kernel_files if self.kernel_file))
+        theirs = (f for f in self.kernel_files if self.kernel_file)
+        return (self.path, *self.rule_files, *more, *theirs)
 
     @cached_property
     def kernel_digest(self) -> str:

@@ -316,7 +316,7 @@ class _Reader:
             return f"stale: the plan has no workload {record.workload!r}"
         if wrong_name := _differs("workload", record.workload, path.stem):
             return wrong_name
-        return self._launch_fault(record) if "launch" in record.depends else None
+        return self._launch_fault(record)
 
     def _of_earlier_plan(self, record: Measurement, path: Path) -> tuple[Measurement, str | None]:
         """The arms of a record that the plan still has as they were; a fault where there are none."""

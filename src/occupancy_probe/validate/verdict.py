@@ -238,9 +238,7 @@ def _as_twin(figure: Result, arm: str, twin: str) -> Result:
     return figure.model_copy(update={"arm": arm, "reason": words})
 
 
-def _figures(
-    found: Compared, rule: Decision, doubt: str | None, floor: float
-) -> dict[str, Any]:
+def _figures(found: Compared, rule: Decision, doubt: str | None, floor: float) -> dict[str, Any]:
     """Fields of a measured row; a doubt keeps the figures and takes the verdict away."""
     of = found.estimate
     known: dict[str, Any] = {"ratio": of.ratio, "p_adjusted": found.p_adjusted}
