@@ -146,8 +146,9 @@ def test_C64_against_the_floor(study):
     floors = {"c64": {"bandwidth_us": 5.6, "issue_us": 10.0, "floor_us": 10.0}}
     sentences = conclude(findings(study, figures, floors=floors))
     assert (
-        "c64: baseline 50 µs = 5.0 × floor; best arm num_stages-1 40 µs = 4.0 × floor, ratio 0.800"
-        " [0.790–0.810]: faster; floor 10 µs (issue)"
+        "c64: baseline 50 µs (8.9 × bandwidth floor, 5.0 × issue yardstick); best arm num_stages-1 40 µs"
+        " (7.1 × bandwidth floor, 4.0 × issue yardstick), ratio 0.800 [0.790–0.810]: faster;"
+        " bandwidth floor 5.6 µs, issue yardstick 10 µs"
     ) in sentences
     assert "c1: baseline 50 µs" in sentences  # no arm and no floor: none is invented
 

@@ -50,7 +50,11 @@ def check_arms(
     depends = {name: _depends(study, study.arm(name), workloads) for name in groups}
     for name in groups:
         known = read_if_fresh(folder / f"{name}.json", Correctness, depends[name])
-        if known is not None and known.stands_for == groups[name][1:] and known.versions == versions:
+        if (
+            known is not None
+            and known.stands_for == groups[name][1:]
+            and known.versions == versions
+        ):
             records[name] = known
     todo = [name for name in groups if name not in records]
     limit = study.file.checks.time_limit_s

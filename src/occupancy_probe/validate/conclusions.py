@@ -158,15 +158,23 @@ def _best(f: Findings) -> list[str]:
             interval = f" [{r.low:.3f}–{r.high:.3f}]" if r.low and r.high else ""
             text += f"; best arm {r.arm}{time}, ratio {r.ratio:.3f}{interval}: {r.verdict}"
         if floor := f.floors.get(w):
-            bound = max((k for k in floor if k != "floor_us"), key=lambda k: floor[k])
-            text += f"; floor {floor['floor_us']:.3g} µs ({bound.removesuffix('_us')})"
+            known = (f"{_FLOORS[k]} {v:.3g} µs" for k, v in floor.items() if k in _FLOORS)
+            text += f"; {', '.join(known)}"
         sentences.append(text)
     return sentences
 
 
+_FLOORS = {"bandwidth_us": "bandwidth floor", "issue_us": "issue yardstick"}
+"""The first bounds every kernel; the second is what kernels of the job were seen to issue."""
+
+
 def _over_floor(f: Findings, workload: str, time_us: float) -> str:
-    floor = f.floors.get(workload, {}).get("floor_us", 0.0)
-    return f" = {time_us / floor:.1f} × floor" if floor > 0 else ""
+    """Such as " (4.1 × bandwidth floor, 2.0 × issue yardstick)", as far as they are known."""
+    floor = f.floors.get(workload, {})
+    multiples = [
+        f"{time_us / floor[k]:.1f} × {words}" for k, words in _FLOORS.items() if floor.get(k)
+    ]
+    return f" ({', '.join(multiples)})" if multiples else ""
 
 
 def _winner(f: Findings) -> list[str]:
