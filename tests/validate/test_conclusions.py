@@ -146,7 +146,7 @@ def test_C64_against_the_floor(study):
     floors = {"c64": {"bandwidth_us": 5.6, "issue_us": 10.0, "floor_us": 10.0}}
     sentences = conclude(findings(study, figures, floors=floors))
     assert (
-        "c64: baseline 50 µs (8.9 × bandwidth floor, 5.0 × issue yardstick); best arm num_stages-1 40 µs"
+        "c64: baseline 50 µs (8.9 × bandwidth floor, 5.0 × issue yardstick); best other arm num_stages-1 40 µs"
         " (7.1 × bandwidth floor, 4.0 × issue yardstick), ratio 0.800 [0.790–0.810]: faster;"
         " bandwidth floor 5.6 µs, issue yardstick 10 µs"
     ) in sentences

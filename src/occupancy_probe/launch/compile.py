@@ -49,11 +49,12 @@ def compile_specialization(folder: Path, spec: Specialization, target: Target) -
 
     from occupancy_probe.launch.driver import compile_only
 
-    knobs.nvidia.dump_ptxas_log = True
     started = time.perf_counter()
     said = io.StringIO()
     # Kernels may ask what they are compiled for (tl.target_info): the driver must answer `target`.
-    with compile_only(target), contextlib.redirect_stdout(said):
+    # A knob is also an environment variable: without the scope every later child would print logs.
+    with knobs.nvidia.scope(), compile_only(target), contextlib.redirect_stdout(said):
+        knobs.nvidia.dump_ptxas_log = True
         compiled = compiled_kernel(folder, spec, target)
     seconds = time.perf_counter() - started
     log = said.getvalue()

@@ -156,7 +156,7 @@ def _best(f: Findings) -> list[str]:
             r = f.row(arms[0], w)
             time = f" {r.time_us:.3g} µs{_over_floor(f, w, r.time_us)}" if r.time_us else ""
             interval = f" [{r.low:.3f}–{r.high:.3f}]" if r.low and r.high else ""
-            text += f"; best arm {r.arm}{time}, ratio {r.ratio:.3f}{interval}: {r.verdict}"
+            text += f"; best other arm {r.arm}{time}, ratio {r.ratio:.3f}{interval}: {r.verdict}"
         if floor := f.floors.get(w):
             known = (f"{_FLOORS[k]} {v:.3g} µs" for k, v in floor.items() if k in _FLOORS)
             text += f"; {', '.join(known)}"
