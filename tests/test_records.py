@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_probe import records
 from occupancy_probe.exc import RecordError
 from occupancy_probe.records import (
     Correctness,
@@ -28,6 +27,7 @@ from occupancy_probe.records import (
     write_record,
     write_text,
 )
+from occupancy_probe.records import base as records
 
 
 def feasibility(**changes):
