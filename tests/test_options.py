@@ -27,3 +27,8 @@ def test_a_typo_is_one_line(config, words):
 
 def test_keys_of_other_rules_pass():
     assert read_options({"my_rule_depth": 3, "study": "a,b"}).study == "a,b"
+
+
+def test_a_gate_cannot_be_turned_off_by_a_typo():
+    with pytest.raises(StudyError, match="--config drift=flase: takes fail"):
+        read_options({"drift": "flase"})

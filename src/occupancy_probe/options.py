@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,7 +28,7 @@ class Options(BaseModel):
     """Publish the local records of this device, which need not be here."""
     triton: str | None = None
     """Other Tritons, as environments or folders, separated by commas."""
-    drift: str | None = None
+    drift: Literal["fail"] | None = None
     """``fail``: exit non-zero when an arm's verdict changed since the evidence."""
     runs: int = Field(default=20, ge=1)
     """Real first calls of the autotuner, each in a fresh process."""
@@ -42,7 +42,12 @@ class Options(BaseModel):
     """``locked``: reproduce in an environment built from the revision's own pins."""
 
 
-_KINDS = {"bool": "True or False", "int": "a whole number", "greater": "a number of at least 1"}
+_KINDS = {
+    "bool": "True or False",
+    "literal": "fail",
+    "int": "a whole number",
+    "greater": "a number of at least 1",
+}
 
 
 def read_options(config: Mapping[str, Any]) -> Options:

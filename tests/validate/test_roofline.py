@@ -50,7 +50,7 @@ def test_a_time_far_above_both_floors_on_a_full_grid_is_latency():
     of = found()
     assert of.arm == "w8" and of.limit == "latency"  # neither the twin nor a wrong arm is the best
     assert of.headroom == pytest.approx(3.0)
-    assert of.why == "3.0 × the issue floor of 10 µs, 6.0 × the bandwidth's"
+    assert of.why == "3.0 × the issue yardstick of 10 µs, 6.0 × the bandwidth's"
 
 
 @pytest.mark.parametrize(("bandwidth", "issue", "limit"), [(28, 10, "bandwidth"), (5, 28, "issue")])

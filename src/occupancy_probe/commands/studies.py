@@ -68,7 +68,11 @@ def _device(repository: Repository, made: StudyCommit) -> str:
 def _verdict(repository: Repository, made: StudyCommit) -> str:
     """The decision: from the trailer, or from the document that was published with the samples."""
     if made.stage == "amendment":
-        return "; ".join(x[2:] for x in made.body.splitlines() if x.startswith("- "))
+        why = next(
+            (x[5:] for x in made.body.splitlines() if x.startswith("Why: ")), "no reason given"
+        )
+        changes = sum(x.startswith("- ") for x in made.body.splitlines())
+        return f"{why} ({changes} changes: git show {made.commit[:12]})"
     if made.stage != "validate":
         return ""
     if said := made.trailers.get("Decision"):

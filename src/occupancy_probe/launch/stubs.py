@@ -12,6 +12,10 @@ from types import ModuleType
 from typing import Any
 
 
+_PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, type(None))
+"""What a decorator is configured with rather than put around."""
+
+
 class Inert:
     """Stands for anything in a stub module: every use of it is allowed and does nothing.
 
@@ -27,8 +31,8 @@ class Inert:
         return Inert(f"{self._name}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], Inert):
-            return args[0]
+        if len(args) == 1 and not kwargs and not isinstance(args[0], (Inert, *_PLAIN)):
+            return args[0]  # used as a decorator: a function, or an autotuner around one
         return Inert(f"{self._name}()")
 
     def __getitem__(self, key: Any) -> Inert:

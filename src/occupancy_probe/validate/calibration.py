@@ -85,10 +85,11 @@ def figures(trials: Sequence[Trial], alpha: float) -> dict[str, Any]:
     }
 
 
-def line(c: Calibration) -> str:
-    """What the report says of the harness on a device."""
+def line(c: Calibration, uuids: frozenset[str] | set[str] = frozenset()) -> str:
+    """What the report says of the harness on a device; uuids: of the GPUs that the samples are from."""
+    which = "this GPU" if not uuids or c.device_uuid in uuids else "another GPU of this model"
     return (
-        f"this harness on this GPU ({c.device_name}, {c.started_at[:10]}): claims {c.claimed} of"
+        f"this harness on {which} ({c.device_name}, {c.started_at[:10]}): claims {c.claimed} of"
         f" {c.trials} A/A; sees 1 % with {c.power_at_1_percent:.0%} and 0.5 % with"
         f" {c.power_at_half_percent:.0%}; in the same run sequential timing claims"
         f" {c.claimed_sequential}, interleaving without replicates {c.claimed_interleaved}"

@@ -193,13 +193,19 @@ def _winner(f: Findings) -> list[str]:
             said = (
                 f"; {again.arm} re-measured on fresh replicates at {where}: {again.ratio:.3f}"
                 f" [{again.low:.3f}–{again.high:.3f}]"
-                + ("" if again.held else ", not faster at each of them")
+                + ("" if again.held else f", faster again at {_faster_again(again, f.workloads)}")
             )
         glue = "" if said.startswith(";") else " "
         sentences.append(
             f"{who} was picked from {len(picked)} arms (p values corrected for that){glue}{said}"
         )
     return sentences
+
+
+def _faster_again(again: Confirmation, order: Sequence[str]) -> str:
+    """Workloads of the confirmation whose whole interval lies below 1."""
+    found = [w for w, (_, _, high) in again.workloads.items() if high < 1]
+    return f"{span(found, order)} alone" if found else "none of them"
 
 
 def grid_edges(f: Findings, arm: str) -> list[str]:
@@ -250,7 +256,8 @@ def _residency(f: Findings) -> list[str]:
     """Where this device's target holds other CTAs and warps per SM than the study's others."""
     projection = f.study.file.projection
     sentences = []
-    for arm in dict.fromkeys([BASELINE, *(projection.arms if projection else [])]):
+    named = [*(projection.arms if projection else []), *([f.adopted] if f.adopted else [])]
+    for arm in dict.fromkeys([BASELINE, *named]):
         here = _resident(f.local.get(arm))
         if here is None:
             continue
@@ -274,7 +281,7 @@ def _resident(record: Feasibility | None) -> str | None:
     if record is None:
         return None
     if record.verdict != "fits":
-        return record.verdict
+        return f"{record.verdict} ({record.reasons[0].text})" if record.reasons else record.verdict
     ctas, warps = record.ctas_per_sm, record.warps_per_sm
     if not ctas or warps is None:
         return None

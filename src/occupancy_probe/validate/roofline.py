@@ -51,7 +51,7 @@ def bounds(
         grid = math.prod(workload.grids[target]) if target in workload.grids else None
         used = _evenness(grid, device.sm_count, fits) if device and grid else None
         limit: Limit = "latency"
-        why = f"{time / least:.1f} × the {larger} floor of {least:.3g} µs"
+        why = f"{time / least:.1f} × the {larger} {'yardstick' if larger == 'issue' else 'floor'} of {least:.3g} µs"
         if larger == "issue":
             why += f", {time / floor['bandwidth_us']:.1f} × the bandwidth's"
         if time <= NEAR * least:

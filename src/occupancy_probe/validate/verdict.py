@@ -147,7 +147,11 @@ def _judge_device(
             study.file.decision.alpha,
         ),
         gpu=gpu_use(records),
-        calibration=line(records.calibration) if records.calibration else None,
+        calibration=line(
+            records.calibration, {m.device_uuid for m in records.measurements.values()}
+        )
+        if records.calibration
+        else None,
     )
 
 
