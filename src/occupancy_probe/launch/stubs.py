@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, type(None))
 """What a decorator is configured with rather than put around."""
 
