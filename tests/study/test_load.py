@@ -172,3 +172,24 @@ def test_loading_needs_neither_torch_nor_triton(draft):
         "sys.exit(bool({'torch', 'triton'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(draft.path)]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("fits('sm_90', 'w9')", "assume[0]: 'w9' is no target or arm of this study"),
+        ("fits('sm_121', 'baseline')", "assume[0]: 'sm_121' is no target or arm of this study"),
+        ("foo('sm_90')", "assume[0]: no function foo(); known: shared_bytes, registers"),
+        ("block_h ==", "invalid syntax; write one expression"),
+    ],
+)
+def test_assumptions_speak_of_what_there_is(draft, line, words):
+    draft.content["assume"] = [line]
+    assert words in draft.fault()
+
+
+def test_every_function_of_an_assumption_can_be_judged():
+    from occupancy_probe.study.load import ASSUME_FUNCTIONS
+    from occupancy_probe.validate.assumptions import _functions
+
+    assert set(ASSUME_FUNCTIONS) == set(_functions({}))

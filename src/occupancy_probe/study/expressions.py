@@ -73,3 +73,16 @@ def names_in(expression: str) -> tuple[str, ...]:
     called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
     found = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called]
     return tuple(dict.fromkeys(found))
+
+
+def calls_in(expression: str) -> list[tuple[str, list[str]]]:
+    """Functions that ``expression`` calls, each with those of its arguments that are texts."""
+    tree = ast.parse(expression.strip(), mode="eval")
+    return [
+        (
+            n.func.id if isinstance(n.func, ast.Name) else ast.unparse(n.func),
+            [a.value for a in n.args if isinstance(a, ast.Constant) and isinstance(a.value, str)],
+        )
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call)
+    ]

@@ -17,7 +17,7 @@ from occupancy_probe.exc import StudyError
 from occupancy_probe.gpu import Target, target
 from occupancy_probe.study import signature as sizes
 from occupancy_probe.study.arms import Arm, make_arms, use_file
-from occupancy_probe.study.expressions import evaluate
+from occupancy_probe.study.expressions import calls_in, evaluate
 from occupancy_probe.study.schema import DosePlan, StudyFile
 from occupancy_probe.study.series import read_series
 from occupancy_probe.study.sources import import_closure
@@ -207,12 +207,43 @@ def _check_references(study: Study) -> None:
             raise StudyError(f"{key}: {e}") from e
         if not selected and key != "decision.guard":
             raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
+    for i, line in enumerate(file.assume):
+        _check_assumption(study, line, f"assume[{i}]")
     if file.dose:
         _check_dose(study, file.dose)
     _check_throughput(study)
     _check_must_fit(study)
     if file.projection and (unknown := set(file.projection.arms) - {a.name for a in study.arms}):
         raise StudyError(f"projection.arms: no arm named {', '.join(sorted(unknown))}")
+
+
+ASSUME_FUNCTIONS = (
+    "shared_bytes",
+    "registers",
+    "ctas_per_sm",
+    "warps_per_sm",
+    "fits",
+    "same_code",
+)
+"""What an ``assume`` line may ask of the feasibility matrix: (target, arm …)."""
+
+
+def _check_assumption(study: Study, line: str, place: str) -> None:
+    """It parses, and its functions, targets and arms exist; its names are known once traced."""
+    try:
+        calls = calls_in(line)
+    except SyntaxError as e:
+        raise StudyError(f"{place}: {line!r}: {e.msg}; write one expression") from e
+    known = {*study.file.targets, *(a.name for a in study.arms)}
+    for function, texts in calls:
+        if function not in ASSUME_FUNCTIONS:
+            raise StudyError(
+                f"{place}: no function {function}(); known: {', '.join(ASSUME_FUNCTIONS)}"
+            )
+        if unknown := [t for t in texts if t not in known]:
+            raise StudyError(
+                f"{place}: {', '.join(map(repr, unknown))} is no target or arm of this study"
+            )
 
 
 def _check_kernel(study: Study) -> None:
