@@ -73,12 +73,7 @@ def make_arms(
             "arms: no rule leaves an arm beside the baseline; widen a rule or its where"
         )
     null = Arm(NULL, dict(baseline), ("twin of the baseline: the study's own noise floor",))
-    return (base_of(by_name), null, *(a for a in by_name.values() if a.name != BASELINE))
-
-
-def base_of(arms: Mapping[str, Arm]) -> Arm:
-    """The baseline among ``arms``."""
-    return arms[BASELINE]
+    return (by_name[BASELINE], null, *(a for a in by_name.values() if a.name != BASELINE))
 
 
 _LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
