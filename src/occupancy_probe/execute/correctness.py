@@ -12,6 +12,7 @@ from occupancy_probe.execute.device import GpuTurn
 from occupancy_probe.execute.job import problem_job
 from occupancy_probe.execute.precompile import precompile
 from occupancy_probe.execute.supervise import supervise
+from occupancy_probe.launch_options import LAUNCH_OPTIONS
 from occupancy_probe.records import Check, Correctness, read_if_fresh, write_record
 from occupancy_probe.study import NULL, Arm, Study, Workload
 
@@ -20,9 +21,6 @@ REPEATS = 20
 
 INTERPRETER = "interpreter"
 """Device name of the logic checks."""
-
-_SCHEDULE_KEYS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
-"""Options that mean nothing to the interpreter."""
 
 
 def check_arms(
@@ -111,7 +109,7 @@ def _by_tile(arms: list[Arm]) -> dict[str, list[str]]:
     """Arms that are one and the same to the interpreter, under the first one's name."""
     groups: dict[str, list[str]] = {}
     for arm in arms:
-        key = digest({k: v for k, v in arm.config.items() if k not in _SCHEDULE_KEYS})
+        key = digest({k: v for k, v in arm.config.items() if k not in LAUNCH_OPTIONS})
         groups.setdefault(key, []).append(arm.name)
     return {names[0]: names for names in groups.values()}
 

@@ -15,8 +15,8 @@ from occupancy_probe.exc import ForceError, ProblemError
 from occupancy_probe.launch.force import pre_hook
 from occupancy_probe.launch.intercept import Interceptor, Run, install, remove
 from occupancy_probe.launch.override_check import complete
-from occupancy_probe.launch.tuned import LAUNCH_OPTIONS
 from occupancy_probe.launch.unwrap import is_kernel, unwrap
+from occupancy_probe.launch_options import CONFIG_OPTIONS
 
 log = logging.getLogger("occupancy_probe")
 
@@ -144,7 +144,7 @@ def _unfit() -> tuple[type[BaseException], ...]:
 def _as_config(config: Mapping[str, Any]) -> Any:
     import triton
 
-    options = {k: v for k, v in config.items() if k in LAUNCH_OPTIONS}
+    options = {k: v for k, v in config.items() if k in CONFIG_OPTIONS}
     return triton.Config({k: v for k, v in config.items() if k not in options}, **options)
 
 
@@ -167,7 +167,7 @@ def _warn_of_a_fixed_grid(
     """A grid computed from another tile than the forced one covers too much or too little."""
     given = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
     for key, value in rule.config.items():
-        meant = key not in LAUNCH_OPTIONS and key in given and given[key] != value
+        meant = key not in CONFIG_OPTIONS and key in given and given[key] != value
         if meant and not callable(kwargs.get("grid")) and key not in rule.warned:
             rule.warned.add(key)
             log.warning(

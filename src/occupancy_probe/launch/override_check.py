@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from occupancy_probe.exc import ForceError
-from occupancy_probe.launch.tuned import LAUNCH_OPTIONS, autotuners, constexprs
+from occupancy_probe.launch.tuned import autotuners, constexprs
 from occupancy_probe.launch.unwrap import unwrap
+from occupancy_probe.launch_options import CONFIG_OPTIONS
 
 MAX_THREADS = 1024
 
@@ -37,7 +38,7 @@ def complete(name: str, kernel: Any, config: Mapping[str, Any]) -> dict[str, Any
 
 
 def _options(config: Any) -> dict[str, Any]:
-    return {k: v for k, v in config.all_kwargs().items() if k in LAUNCH_OPTIONS}
+    return {k: v for k, v in config.all_kwargs().items() if k in CONFIG_OPTIONS}
 
 
 def _require_known(name: str, function: Any, config: Mapping[str, Any]) -> None:
@@ -50,7 +51,7 @@ def _require_known(name: str, function: Any, config: Mapping[str, Any]) -> None:
                 f"{name}: {key} is a run-time argument, not a meta-parameter; force one of"
                 f" {', '.join(parameters) or 'num_warps, num_stages'}"
             )
-        near = difflib.get_close_matches(key, [*parameters, *LAUNCH_OPTIONS], 1)
+        near = difflib.get_close_matches(key, [*parameters, *CONFIG_OPTIONS], 1)
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(parameters) or 'none'}"
         raise ForceError(f"{name}: no meta-parameter or launch option {key!r}; {hint}")
 
@@ -69,4 +70,4 @@ def _require_launchable(name: str, config: Mapping[str, Any]) -> None:
 def _backend_options() -> frozenset[str]:
     from triton.backends.nvidia.compiler import CUDAOptions
 
-    return frozenset(CUDAOptions.__dataclass_fields__) | LAUNCH_OPTIONS
+    return frozenset(CUDAOptions.__dataclass_fields__) | CONFIG_OPTIONS

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from occupancy_probe.launch.intercept import Interceptor, Run
-from occupancy_probe.launch.tuned import LAUNCH_OPTIONS, constexprs
+from occupancy_probe.launch.tuned import constexprs
+from occupancy_probe.launch_options import CONFIG_OPTIONS
 
 
 class Recorder(Interceptor):
@@ -45,7 +46,7 @@ class Recorder(Interceptor):
         grid = kwargs.get("grid")
         grid = grid({**values, **kwargs}) if callable(grid) else grid
         constants = constexprs(kernel)
-        options = {k: v for k, v in kwargs.items() if k in LAUNCH_OPTIONS and v is not None}
+        options = {k: v for k, v in kwargs.items() if k in CONFIG_OPTIONS and v is not None}
         config = {k: _described(v) for k, v in values.items() if k in constants}
         guessed = {k: config.pop(k) for k in self.keys.guessed if k in config}
         arguments = {k: _described(v) for k, v in values.items() if k not in constants}

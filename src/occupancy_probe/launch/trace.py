@@ -24,12 +24,11 @@ from occupancy_probe.launch.encoding import encode, relative, source_file
 from occupancy_probe.launch.load import importable
 from occupancy_probe.launch.stubs import Inert
 from occupancy_probe.launch.unwrap import names_used
+from occupancy_probe.launch_options import LAUNCH_OPTIONS
 from occupancy_probe.records import Call, KernelFile, Specialization
 
 Noted = list[tuple[Specialization, Call]]
 
-_LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
-"""Options even where a kernel also takes them as arguments."""
 
 _TRITON = Path(triton.__file__).resolve().parent
 
@@ -76,7 +75,7 @@ def recording(target: Target, origin: Origin | Path) -> Iterator[Noted]:
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         options = {
-            k: v for k, v in kwargs.items() if k not in self.arg_names or k in _LAUNCH_OPTIONS
+            k: v for k, v in kwargs.items() if k not in self.arg_names or k in LAUNCH_OPTIONS
         }
         if self.debug and "debug" not in options:  # @triton.jit(debug=True)
             options["debug"] = True

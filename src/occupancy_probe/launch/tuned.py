@@ -9,9 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from occupancy_probe.launch.unwrap import layers, unwrap
-
-LAUNCH_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"})
-"""What a ``triton.Config`` sets beside its meta-parameters."""
+from occupancy_probe.launch_options import CONFIG_OPTIONS
 
 _tuning: ContextVar[Any] = ContextVar("tuning", default=None)
 
@@ -38,7 +36,7 @@ def through(kernel: Any, config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]
         return None
     same = given is not True and unwrap(given).__name__ == unwrap(kernel).__name__
     chosen = given if same else kernel
-    set_by_others = set(LAUNCH_OPTIONS)
+    set_by_others = set(CONFIG_OPTIONS)
     for tuner in autotuners(chosen):
         set_by_others.update(*(c.kwargs for c in tuner.configs))
     for layer in heuristics(chosen):

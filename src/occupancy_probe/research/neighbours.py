@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from occupancy_probe.launch_options import LAUNCH_OPTIONS
 from occupancy_probe.records import Feasibility, Neighbour, Trace
 from occupancy_probe.research.code import config_change
 from occupancy_probe.research.feasibility import DOT_RULE, SPILLS, TRAP
@@ -17,7 +18,6 @@ STEPS = 4
 MOST_REGISTERS = 255
 """Per thread, on every NVIDIA target; ``maxnreg`` is NVIDIA's."""
 
-_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 _SMALLER = {
     "shared memory",
     "tensor memory",
@@ -40,7 +40,7 @@ def directions(record: Feasibility) -> list[list[dict[str, Any]]]:
     ``tl.dot``: each meta-parameter doubled. A compiler that failed otherwise gets none.
     """
     config, limits = record.config, {r.limit for r in record.reasons}
-    tiles = [k for k, v in config.items() if k not in _OPTIONS and _power_of_two(v) and v > 1]
+    tiles = [k for k, v in config.items() if k not in LAUNCH_OPTIONS and _power_of_two(v) and v > 1]
     warps = config.get("num_warps", 4)
     steps: list[list[tuple[str, int]]] = []
     if limits & _SMALLER:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy_probe.exc import StudyError
+from occupancy_probe.launch_options import LAUNCH_OPTIONS
 from occupancy_probe.study.expressions import evaluate
 from occupancy_probe.study.naming import make_name
 from occupancy_probe.study.schema import ConfigRule
@@ -48,10 +49,10 @@ def make_arms(
         place = f"arms[{i}]"
         for difference in _differences(rule, baseline, root, place):
             config = {**baseline, **difference}
-            if unknown := set(difference) - set(baseline) - _LAUNCH_OPTIONS:
+            if unknown := set(difference) - set(baseline) - LAUNCH_OPTIONS:
                 raise StudyError(
                     f"{place}: {', '.join(sorted(unknown))} is neither in baseline nor a launch option"
-                    f" ({', '.join(sorted(_LAUNCH_OPTIONS))}); add it to baseline or correct it"
+                    f" ({', '.join(sorted(LAUNCH_OPTIONS))}); add it to baseline or correct it"
                 )
             if not _kept(rule.where, config, place):
                 continue
@@ -74,9 +75,6 @@ def make_arms(
         )
     null = Arm(NULL, dict(baseline), ("twin of the baseline: the study's own noise floor",))
     return (by_name[BASELINE], null, *(a for a in by_name.values() if a.name != BASELINE))
-
-
-_LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
 
 
 def _kept(where: str, config: Config, place: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from occupancy_probe.exc import StudyError
+from occupancy_probe.launch_options import CONFIG_OPTIONS
 
-LAUNCH_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
 SCHEMA = "occupancy-probe-launches/1"
 _TYPES = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
@@ -42,7 +42,7 @@ def draft(record: Mapping[str, Any], kernel: str | None, targets: Sequence[str])
     axes = _Axes(launches)
     arguments = {name: axes.argument(name, value) for name, value in first["arguments"].items()}
     constants = {
-        k: v for k, v in first["config"].items() if k not in config and k not in LAUNCH_OPTIONS
+        k: v for k, v in first["config"].items() if k not in config and k not in CONFIG_OPTIONS
     }
     arguments |= {name: _constant(value) for name, value in constants.items()}
     grid = [axes.grid(i, config) for i in range(len(first["grid"]))]
