@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,8 +16,26 @@ from occupancy_probe.study import load_study
 STUDY = load_study(FIXTURES / "touch.yaml")
 
 
-def test_a_run_that_fails_is_kept_with_its_reason():
-    found = runs._run(STUDY, STUDY.workloads[0], 0, {"CUDA_VISIBLE_DEVICES": ""})
+class NoGpu:
+    """A turn without a GPU; says when it was taken."""
+
+    environment: ClassVar = {"CUDA_VISIBLE_DEVICES": ""}
+
+    def __init__(self):
+        self.said = []
+
+    def enter(self):
+        self.said.append("enter")
+        return {"uuid": "none"}
+
+    def leave(self):
+        self.said.append("leave")
+
+
+def test_a_run_that_fails_is_kept_with_its_reason_and_gives_the_gpu_back():
+    turn = NoGpu()
+    found = runs._run(STUDY, STUDY.workloads[0], 0, turn)
+    assert (turn.said[0], turn.said[-1], turn.said.count("enter")) == ("enter", "leave", 1)
     assert found.winner == {}
     assert "CUDA" in found.error or "NVIDIA" in found.error
 
@@ -31,10 +50,10 @@ def test_the_first_and_the_last_workload_unless_named():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_A9_the_winner_of_every_fresh_run_is_noted(monkeypatch):
-    from occupancy_probe.execute.device import GpuTurn, require_gpu
+    from occupancy_probe.execute.device import require_gpu
 
     monkeypatch.setitem(os.environ, "TRITON_CACHE_AUTOTUNING", "1")  # must not count
-    found = runs.autotune_runs(STUDY, runs.chosen(STUDY, ["b64"]), 3, GpuTurn(require_gpu()))
+    found = runs.autotune_runs(STUDY, runs.chosen(STUDY, ["b64"]), 3, require_gpu())
     assert [r.error for r in found.runs] == [None] * 3
     for run in found.runs:
         assert len(run.timings_us) == 3

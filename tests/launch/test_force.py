@@ -19,7 +19,9 @@ from occupancy_probe.gpu import target
 from occupancy_probe.launch.load import load_file
 from occupancy_probe.launch.program import parse_rules
 from occupancy_probe.launch.trace import recording
+from occupancy_probe.study import load_study
 
+ROOT = FIXTURES.parents[1]
 PROGRAMS = FIXTURES / "programs"
 CONFIG = {"BLOCK": 32, "num_warps": 8, "num_stages": 3}
 
@@ -284,16 +286,21 @@ def test_a_config_too_large_for_the_gpu_is_named_before_the_kernel_runs():
 
 @pytest.mark.gpu
 @needs_gpu
-def test_recorded_launches_become_a_study_that_runs(tmp_path):
+def test_launches_recorded_around_a_graph_become_a_study_that_runs(tmp_path):
     record, study = tmp_path / "launches.json", tmp_path / "recorded.yaml"
-    assert on_gpu(arrange=["--record", str(record)]).returncode == 0
+    done = on_gpu("graph", arrange=["--force", FORCED, "--record", str(record)])
+    assert done.returncode == 0, done.stderr
+    probe = [sys.executable, "-m", "occupancy_probe"]
+    workflow = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "2"]
     for command in (
-        ["draft", str(record), str(study), "--target", "sm_90"],
-        ["trace", str(study), "--results", str(tmp_path / "results")],
-        ["compile", str(study), "--results", str(tmp_path / "results"), "--target", "sm_90"],
+        [*probe, "draft", str(record), str(study), "--target", "sm_90"],
+        [*workflow, "--directory", str(tmp_path), "ab_report"]
+        + ["--config", "study=recorded.yaml", "commit=False"],
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "occupancy_probe", *command], capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-    assert "fits" in done.stdout
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + done.stdout
+    results = tmp_path / "results" / "recorded_block_of"
+    matrix = json.loads((results / "feasibility" / "sm_90.json").read_text())
+    assert matrix["fits"] == ["baseline", "num_warps-4", "num_warps-16"]
+    assert [w.axes for w in load_study(study).workloads] == [{"out_0": n} for n in (256, 64, 128)]
+    assert "not measured" in (results / "report.html").read_text()

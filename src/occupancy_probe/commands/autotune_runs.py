@@ -22,12 +22,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """See the module."""
     from occupancy_probe.execute.autotune_runs import autotune_runs, chosen
-    from occupancy_probe.execute.device import GpuTurn, require_gpu
+    from occupancy_probe.execute.device import require_gpu
 
     study, gpu = load_study(options.study), require_gpu()
     workloads = chosen(study, options.workload)
     with progress(f"{study.name}: autotune on {gpu.name}") as report:
-        found = autotune_runs(study, workloads, options.runs, GpuTurn(gpu), report)
+        found = autotune_runs(study, workloads, options.runs, gpu, report)
     records.write_record(options.results / "autotune" / f"{gpu.slug}.json", found)
     for workload in workloads:
         runs = [r for r in found.runs if r.workload == workload.name]

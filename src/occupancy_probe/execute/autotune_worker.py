@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 
-from occupancy_probe.execute.job import job_problem, receive
+from occupancy_probe.execute.job import job_problem, receive, take_turn
+from occupancy_probe.execute.supervise import tell
 
 
 def main() -> None:
-    """Launch once through the autotuner on a GPU; print winner, timings in µs and seconds as JSON."""
+    """Launch once through the autotuner on a GPU; tell winner, timings in µs and seconds."""
     job = receive()
     import torch
 
@@ -17,6 +17,9 @@ def main() -> None:
 
     problem = job_problem(job)
     tuner = autotuners(problem.kernel)[0]
+    take_turn()
+    [task] = job["tasks"]
+    tell(begin=task)
     inputs = problem.make_inputs(job["axes"], "cuda", job["seed"])
     torch.cuda.synchronize()
     started = time.perf_counter()
@@ -25,17 +28,14 @@ def main() -> None:
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     timings = getattr(tuner, "configs_timings", None) or {}
-    print(
-        json.dumps(
-            {
-                "winner": tuner.best_config.all_kwargs(),
-                "timings_us": [
-                    (c.all_kwargs(), [1e3 * t for t in _three(ms)]) for c, ms in timings.items()
-                ],
-                "seconds": round(seconds, 3),
-            }
-        )
-    )
+    run = {
+        "winner": tuner.best_config.all_kwargs(),
+        "timings_us": [
+            (c.all_kwargs(), [1e3 * t for t in _three(ms)]) for c, ms in timings.items()
+        ],
+        "seconds": round(seconds, 3),
+    }
+    tell(done=task, run=run)
 
 
 def _three(milliseconds: float | list[float]) -> list[float]:

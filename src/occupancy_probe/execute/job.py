@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from occupancy_probe.execute.supervise import tell
 from occupancy_probe.launch import Problem
+from occupancy_probe.lifetime import end_with_parent
 from occupancy_probe.records import KernelFile
 from occupancy_probe.study import Study
-
-_PR_SET_PDEATHSIG = 1
 
 
 def problem_job(study: Study) -> dict[str, Any]:
@@ -40,8 +37,7 @@ def job_problem(job: dict[str, Any]) -> Problem:
 
 def receive() -> dict[str, Any]:
     """In a worker: the job; from now on the worker ends with its parent, even if that is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     job: dict[str, Any] = json.loads(sys.stdin.readline())
     return job
 
