@@ -270,7 +270,6 @@ def test_a_config_too_large_for_the_gpu_is_named_before_the_kernel_runs():
     from conftest import own_imports
 
     from occupancy_probe.launch.launches import study_problem
-    from occupancy_probe.study import load_study
 
     with own_imports():
         study = load_study(FIXTURES / "gemm_bf16.yaml")
@@ -292,10 +291,10 @@ def test_launches_recorded_around_a_graph_become_a_study_that_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     probe = [sys.executable, "-m", "occupancy_probe"]
     workflow = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores", "2"]
+    settings = ["--config", "study=recorded.yaml", "commit=False"]
     for command in (
         [*probe, "draft", str(record), str(study), "--target", "sm_90"],
-        [*workflow, "--directory", str(tmp_path), "ab_report"]
-        + ["--config", "study=recorded.yaml", "commit=False"],
+        [*workflow, "--directory", str(tmp_path), "ab_report", *settings],
     ):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr + done.stdout
