@@ -60,6 +60,8 @@ ATTENTION = (
     "q", "cache", "indices", "lengths", "sink", "partial_out", "partial_lse", "out", "lse",
 )  # fmt: skip
 """Tensors of the attention's own Problem; every layer has index rows and lengths of its own."""
+KINDS = ("ratio-4", "ratio-128", "window")
+"""Kinds of layers: top-k rows and a window, all rows of a compressed cache, a window alone."""
 UNIT = 0.6
 """Root mean square of a random weight: a sign, 3 of the 4 exponent bits and 3 of mantissa."""
 QUERY_SIZE = 8.0
@@ -121,14 +123,10 @@ class Sizes:
         """Layers of each kind, and the axes of its attention; rows that are all used are a top-k."""
         rows = self.context // 128 + self.window
         sparse = {"topk": self.topk, "window": self.window, "context": self.context // 4}
-        return {
-            "ratio-4": (self.ratio4_layers, sparse),
-            "ratio-128": (self.ratio128_layers, {"topk": rows, "window": 0, "context": rows}),
-            "window": (
-                self.window_layers,
-                {"topk": self.window, "window": 0, "context": self.window},
-            ),
-        }
+        window = {"topk": self.window, "window": 0, "context": self.window}
+        axes = (sparse, {"topk": rows, "window": 0, "context": rows}, window)
+        counts = (self.ratio4_layers, self.ratio128_layers, self.window_layers)
+        return dict(zip(KINDS, zip(counts, axes, strict=True), strict=True))
 
     @property
     def layers(self) -> list[str]:
@@ -145,10 +143,17 @@ class DecodeStep(Problem):
     """The step for ``concurrency`` requests, ``attention_passes`` 1 or 2; other axes are sizes."""
 
     kernel = _sparse.SparseMlaDecode.kernel
-    outputs = ("hidden",)
+    outputs = (
+        "hidden",
+        "expert_hidden",
+        "expert_out",
+        *(f"{kind}/{name}" for kind in KINDS for name in _sparse.SparseMlaDecode.outputs),
+    )
     tolerance: ClassVar[Mapping[str, Tolerance]] = {
-        # bf16 rounds some dozen times per layer, and every layer reads what the one before rounded.
-        "hidden": Tolerance(absolute=0.1, relative=2.01 / 128, cosine=5e-4, norm=3e-2),
+        # bf16 rounds some dozen times per layer, and every layer reads what the one before rounded:
+        # an error of 2 % of the norm, whose largest of 400,000 elements is six times that. A single
+        # element may be off by ten times that; what is wrong in many shows in the norm.
+        "hidden": Tolerance(absolute=0.2, relative=2.01 / 128, cosine=5e-4, norm=3e-2),
     }
 
     def __init__(self, **sizes: int) -> None:
@@ -362,18 +367,20 @@ class DecodeStep(Problem):
         )
 
     def _reference_experts(self, inputs: Inputs, values: torch.Tensor, i: int) -> torch.Tensor:
-        """Sum over the chosen experts in float64 [tokens, hidden], expert by expert."""
+        """Sum over the experts in float64 [tokens, hidden]: all tokens through every one that any
+        token chose, weighted with zero where it did not."""
         s: Sizes = inputs["sizes"]
         w, of = inputs["weights"], i % s.expert_sets
-        result = torch.zeros_like(values)
-        chosen = inputs[f"{i}/slot_expert"].view(s.concurrency, s.slots_per_token)
+        chosen = inputs[f"{i}/slot_expert"].long().view(s.concurrency, s.slots_per_token)
         weight = inputs[f"{i}/slot_weight"].double().view_as(chosen)
-        for expert in chosen.unique().tolist():
-            token, place = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = _e4m3(w["up"][of, expert]) / (UNIT * s.hidden**0.5)
-            down = _e4m3(w["down"][of, expert]) / (UNIT * s.width_here**0.5)
-            hidden = functional.silu(values[token] @ gate.T) * (values[token] @ up.T)
-            result.index_add_(0, token, hidden @ down.T * weight[token, place, None])
+        dense = values.new_zeros(s.concurrency, s.experts + 1).scatter_(1, chosen, weight)
+        result = torch.zeros_like(values)
+        for some in chosen.unique().split(32):  # 1.6 GB of weights in float64 at the real sizes
+            gate, up = _e4m3(w["up"][of, some]).unbind(1)
+            gated = functional.silu(values @ gate.mT / (UNIT * s.hidden**0.5))
+            hidden = gated * (values @ up.mT) / (UNIT * s.hidden**0.5)
+            hidden *= dense[:, some].T[..., None]
+            result += (hidden @ _e4m3(w["down"][of, some]).mT).sum(0) / (UNIT * s.width_here**0.5)
         return result
 
 
