@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,20 @@ def test_a_linked_work_tree(work, tmp_path):
     made = Repository.around(other).commit([write(other, "plan.json", "{}\n")], "plan")
     assert git(other, "rev-parse", "HEAD").strip() == made
     assert git(work, "rev-parse", "linked").strip() == made
+
+
+def test_jobs_that_commit_at_the_same_time_wait_for_one_another(work):
+    names = [f"plan{i}.json" for i in range(8)]
+
+    def commit(name: str) -> str:
+        return Repository.around(work).commit([write(work, name, f"{name}\n")], f"plan {name}")
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        made = list(pool.map(commit, names))
+    for name, commit_hash in zip(names, made, strict=True):
+        assert git(work, "show", "--format=%s", "--name-only", commit_hash).split() == [
+            "plan",
+            name,
+            name,
+        ]
+    assert git(work, "status", "--porcelain") == ""

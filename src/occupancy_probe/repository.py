@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import git
+from filelock import FileLock
 
 from occupancy_probe.exc import RepositoryError
 
@@ -219,8 +220,12 @@ class Repository:
         """Commit exactly ``paths``, leaving everything else in index and work tree as it was.
 
         Returns the commit's hash. RepositoryError says what git needs: an identity, a branch, the
-        end of a merge.
+        end of a merge. Jobs that commit at the same time wait for one another.
         """
+        with FileLock(Path(self.repo.git_dir) / "occupancy-probe.lock"):
+            return self._commit(paths, message)
+
+    def _commit(self, paths: Sequence[Path], message: str) -> str:
         self._require_ready()
         names = [str(p.resolve()) for p in paths]
         message_file = Path(self.repo.git_dir) / "OCCUPANCY_PROBE_MSG"
