@@ -90,9 +90,16 @@ def evidence_files(study: str) -> list[str]:
     )
 
 
-def records_of(study: str, device: str) -> list[str]:
-    """The local samples of a device that is not here; publishing says so if there are none."""
-    return sorted(str(p) for p in Path(f"results/{study}/measurement/{device}").glob("*.json"))
+def records_of(study: Study, device: str) -> list[str]:
+    """What is here of a device that is not, and of the step; publishing says so if there is nothing."""
+    folder = Path(f"results/{study.name}")
+    kinds = ("measurement", "autotune", "serving")
+    found = [
+        p
+        for k in kinds
+        for p in (*folder.glob(f"{k}/{device}/*.json"), folder / k / f"{device}.json")
+    ]
+    return sorted([*(str(p) for p in found if p.is_file()), *step_files(study)])
 
 
 def step_files(study: Study) -> list[str]:

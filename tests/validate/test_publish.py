@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import gitstudy
 import pytest
@@ -106,6 +107,33 @@ def test_further_records_of_the_device_are_published_as_they_are(study, work):
     for name in ("dose/baseline.json", "driver.json", f"calibration/{DEVICE}.json"):
         assert f"/{DEVICE}/{name}\n" in held
     assert f"/{DEVICE}/dose.json" not in held
+
+
+def test_records_made_later_join_published_evidence_in_a_clone_without_samples(study, work):
+    publish(study)
+    results = work / "results/tiny"
+    before = set((results / f"evidence/{DEVICE}").rglob("*.json"))
+    for kind in ("measurement", "correctness", "feasibility"):
+        shutil.rmtree(results / kind)
+    launch = load_study(study).launch_digest
+    record = {"schema": "occupancy-probe/1", "study": "tiny", "depends": {"launch": launch}}
+    (results / "autotune").mkdir()
+    (results / f"autotune/{DEVICE}.json").write_text(json.dumps(record))
+    assert publish(study, "--device", DEVICE) == 0
+    after = set((results / f"evidence/{DEVICE}").rglob("*.json"))
+    assert {p.name for p in after - before} == {"autotune.json"} and before < after
+    assert git(work, "status", "--porcelain") == ""
+
+
+def test_a_later_measurement_keeps_published_autotune_runs_unless_the_kernel_changed(study, work):
+    results = work / "results/tiny"
+    record = {"schema": "occupancy-probe/1", "study": "tiny"}
+    kept = results / f"evidence/{DEVICE}/autotune.json"
+    for launch, stays in ((load_study(study).launch_digest, True), ("0" * 64, False)):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(record | {"depends": {"launch": launch}}))
+        assert publish(study) == 0
+        assert kept.exists() == stays
 
 
 def refusal(study, fault=lambda commit: None):

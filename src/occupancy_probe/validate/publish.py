@@ -15,6 +15,8 @@ from occupancy_probe.study import BASELINE, NULL
 
 EXTRA_KINDS = ("dose", "driver", "confirmation", "autotune", "serving")
 """Further records of a device, published as they are where there are any."""
+LASTING_KINDS = ("autotune", "serving")
+"""Those that do not belong to one measurement: a later one without them keeps what is published."""
 VERDICT = "verdict.json"
 """What the records say, beside them; written once they are in place."""
 
@@ -28,11 +30,12 @@ def gather(
 ) -> list[Measurement]:
     """Copy the device's records to ``evidence/<device>/``; returns its measurements.
 
-    Nothing is copied unless everything is whole and belongs to this plan and this kernel source:
+    Where its samples are published but not here (a clone), what is here is added to them. Nothing is copied unless everything is whole and belongs to this plan and this kernel source:
     RecordError has one line per stale, partial, foreign or broken record. plan_fault: why a plan
     commit does not count in this history, None if it does. The same records again change nothing.
     """
-    if not (results / "measurement" / device).is_dir():
+    evidence = results / "evidence" / device
+    if not ((results / "measurement" / device).is_dir() or (evidence / "measurement").is_dir()):
         known = sorted(p.name for p in (results / "measurement").glob("*/"))
         raise RecordError(
             f"{results}: no samples of {device!r} here (there are: {', '.join(known) or 'none'}); measure"
@@ -43,7 +46,6 @@ def gather(
     check.completeness()
     if check.faults:
         raise RecordError("\n".join(check.faults))
-    evidence = results / "evidence" / device
     staging = evidence.with_name(f".{device}.new")
     shutil.rmtree(staging, ignore_errors=True)
     for goal, source in taken.items():
@@ -70,6 +72,8 @@ class _Check:
         plan_fault: Callable[[str], str | None],
     ):
         self.results, self.device, self.plan, self.launch = results, device, plan, launch
+        self.evidence = results / "evidence" / device
+        self.measured_here = (results / "measurement" / device).is_dir()
         self.plan_fault = plan_fault
         self.configs = {a.name: a.config for a in plan.arms}
         self.faults: list[str] = []
@@ -79,26 +83,40 @@ class _Check:
 
     def records(self) -> Iterator[tuple[Path, Path]]:
         """What to copy, as (place below the evidence, file here)."""
-        device = self.device
-        for path in sorted(self.results.glob("feasibility/*/[!.]*.json")):
+        root = self.results if self.measured_here else self.evidence
+        for path in sorted(root.glob("feasibility/*/[!.]*.json")):
             if (fit := self._read(path, Feasibility)) and not self._arm_fault(path, fit):
                 self.fits.setdefault(path.parent.name, {})[fit.arm] = fit.verdict == "fits"
-            yield path.relative_to(self.results), path
-        for path in sorted(self.results.glob(f"correctness/{device}/[!.]*.json")):
+            yield path.relative_to(root), path
+        for path in self._of("correctness"):
             if (right := self._read(path, Correctness)) and not self._arm_fault(path, right):
                 self.right[right.arm] = right.verdict
             yield Path("correctness", path.name), path
-        for path in sorted(self.results.glob(f"measurement/{device}/[!.]*.json")):
+        for path in self._of("measurement"):
             if measured := self._read(path, Measurement):
                 self._measurement(path, measured)
             yield Path("measurement", path.name), path
         for kind in EXTRA_KINDS:
-            for path in sorted(self.results.glob(f"{kind}/{device}/[!.]*.json")):
+            for path in self._of(kind):
                 yield from self._extra(Path(kind, path.name), path)
-            yield from self._extra(Path(f"{kind}.json"), self.results / kind / f"{device}.json")
-        yield from self._extra(Path("audit.json"), self.results / "audit.json")
-        for path in sorted(self.results.parent.glob(f"calibration/{device}*.json")):
+            here = self.results / kind / f"{self.device}.json"
+            yield from self._extra(
+                Path(f"{kind}.json"),
+                here if self._taken_here(kind, here) else self.evidence / f"{kind}.json",
+            )
+        yield from self._extra(Path("audit.json"), root / "audit.json")
+        calibrated = sorted(self.results.parent.glob(f"calibration/{self.device}*.json"))
+        for path in calibrated or self.evidence.glob("calibration/*.json"):
             yield Path("calibration", path.name), path
+
+    def _of(self, kind: str) -> list[Path]:
+        """The device's files of ``kind``: those here, or those published where none may be here."""
+        here = self.results / kind / self.device
+        folder = here if self._taken_here(kind, here) else self.evidence / kind
+        return sorted(folder.glob("[!.]*.json"))
+
+    def _taken_here(self, kind: str, here: Path) -> bool:
+        return here.exists() or (self.measured_here and kind not in LASTING_KINDS)
 
     def completeness(self) -> None:
         """Every target has every arm, every workload its samples, every timed arm its check."""
@@ -189,6 +207,8 @@ class _Check:
         elif content.get("device", self.device) != self.device:
             self._fault(path, f"foreign: made on {content['device']!r}")
         elif other := [k for k, v in now.items() if made_from.get(k, v) != v]:
+            if self.evidence in path.parents:  # kept from an earlier measurement: its time is over
+                return
             self._fault(path, f"stale: made from another {' and '.join(other)}")
         yield goal, path
 
