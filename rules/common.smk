@@ -80,7 +80,10 @@ def records_to_publish(wildcards):
     study, device = wildcards.study, wildcards.device
     if OPTIONS.device and device != DEVICE:
         # brought from another machine: taken as they are, nothing is made again
-        return probe.records_of(STUDIES[study], device)
+        return [
+            f"results/{study}/plan_commit.json",
+            *probe.records_of(STUDIES[study], device),
+        ]
     return [
         f"results/{study}/report.html",
         f"results/{study}/measurement/{device}.json",

@@ -8,6 +8,7 @@ from gitstudy import DEVICE, feasibility, measured, publish
 
 from occupancy_probe.exc import StudyError
 from occupancy_probe.records import PublishedDrift, read_record
+from occupancy_probe.study import load_study
 from occupancy_probe.workflow import file_name, records_of, revision, select_studies
 
 
