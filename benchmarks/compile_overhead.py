@@ -7,13 +7,15 @@ Everything happens in one run, on the same cores, each time with an empty TRITON
 
 whole    `snakemake feasibility` in a scratch project: start, trace, compile, judge, records
 bare     one Python process per core that calls `triton.compile` over its share of the same
-         specializations, and does nothing else
+         specializations and does nothing else; it tells Triton the target as we do, since kernels
+         may ask for it (`tl.target_info`), and must end with the same binaries
 again    the same command with nothing changed, against the start of Snakemake on an empty Snakefile
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -34,10 +36,12 @@ import json, sys
 from pathlib import Path
 from occupancy_probe.gpu import target
 from occupancy_probe.launch.compile import compiled_kernel
+from occupancy_probe.launch.driver import compile_only
 from occupancy_probe.records import Specialization
 folder, share = json.load(sys.stdin)
 for name, spec in share:
-    compiled_kernel(Path(folder), Specialization.model_validate(spec), target(name))
+    with compile_only(target(name)):
+        compiled_kernel(Path(folder), Specialization.model_validate(spec), target(name))
 """
 
 
@@ -138,6 +142,11 @@ def bare(folder: Path, jobs: list[tuple[str, dict]], cores: int, cache: Path) ->
     return cost.stop()
 
 
+def binaries(cache: Path) -> set[str]:
+    """Digests of all machine code in a cache of Triton's."""
+    return {hashlib.sha256(p.read_bytes()).hexdigest() for p in cache.rglob("*.cubin")}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -174,6 +183,8 @@ def main() -> None:
             options.cores,
             Path(scratch, "bare"),
         )
+        if binaries(Path(scratch, "whole")) != binaries(Path(scratch, "bare")):
+            raise SystemExit("the bare loop made other machine code")
         arms = len({launch["arm"] for launch in trace["launches"]})
         pairs = arms * len(study["targets"])
     print(

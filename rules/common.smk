@@ -45,6 +45,10 @@ def targets_of(wildcards):
     return STUDIES[wildcards.study].file.targets
 
 
+def device_matrix(wildcards):
+    return probe.device_matrix(STUDIES[wildcards.study])
+
+
 def place_of(wildcards):
     return ENVIRONMENTS[wildcards.study].get(wildcards.environment, "no-such-place")
 

@@ -11,10 +11,7 @@ rule check_arms:
     """Every arm that fits against float64; in the interpreter every distinct tile."""
     input:
         study=ancient(study_file),
-        matrix=expand(
-            "results/{{study}}/feasibility/{target}.json",
-            target=probe.device_targets(),
-        ),
+        matrix=device_matrix,
     output:
         "results/{study}/correctness/{device}.json",
     log:

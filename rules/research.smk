@@ -6,24 +6,27 @@ compiles), feasibility/<target>.json over them, feasibility.json over all target
 GPU driver/<device>.json.
 """
 
+# One job for all targets of a study: processes start once, and no core waits for a target's end.
+for name, study in STUDIES.items():
 
-rule compile_target:
-    """Compile every arm for one target, out of process, and judge it by the target's limits."""
-    input:
-        study=study_file,
-        trace="results/{study}/trace.json",
-    output:
-        "results/{study}/feasibility/{target}.json",
-    log:
-        "results/{study}/logs/compile_{target}.log",
-    threads: workflow.cores
-    params:
-        arms=lambda wildcards: probe.compile_digest(
-            STUDIES[wildcards.study], wildcards.target
-        ),
-    shell:
-        "python -m occupancy_probe compile {input.study:q} --results results/{wildcards.study}"
-        " --target {wildcards.target:q} --workers {threads} 2> >(tee {log:q} >&2)"
+    rule:
+        """Compile every arm for every target, out of process, and judge it by the target's limits."""
+        name:
+            f"compile_{name}"
+        input:
+            study=str(study.path),
+            trace=f"results/{name}/trace.json",
+        output:
+            [f"results/{name}/feasibility/{t}.json" for t in study.file.targets],
+        log:
+            f"results/{name}/logs/compile.log",
+        threads: workflow.cores
+        params:
+            results=lambda wildcards, input: Path(input.trace).parent,
+            made_from=probe.compile_digest(study),
+        shell:
+            "python -m occupancy_probe compile {input.study:q} --results {params.results:q}"
+            " --workers {threads} 2> >(tee {log:q} >&2)"
 
 
 rule require_fit:
@@ -47,10 +50,7 @@ rule compare_driver:
     input:
         study=study_file,
         trace="results/{study}/trace.json",
-        matrix=expand(
-            "results/{{study}}/feasibility/{target}.json",
-            target=probe.device_targets(),
-        ),
+        matrix=device_matrix,
     output:
         "results/{study}/driver/{device}.json",
     log:

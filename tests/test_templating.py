@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from occupancy_probe.templating import (
     microseconds,
     number,
     percent,
+    plain,
     render,
     render_string,
     scaled,
@@ -88,6 +90,11 @@ def test_figures_read_alike_everywhere() -> None:
     assert [microseconds(x) for x in (0.1234, 46.789, 2895.4, None)] == [
         "0.123 µs", "46.8 µs", "2,895 µs", "not measured",
     ]  # fmt: skip
+    assert number(0.00531) == "0.00531" and number(1.234e-7) == "1.23·10⁻⁷"
+    assert [plain(x) for x in (3771.2, 50.0, 0.1, 2e-9, 4.56e12, 0.0, math.inf)] == [
+        "3,771", "50", "0.1", "2·10⁻⁹", "4.56·10¹²", "0", "inf",
+    ]  # fmt: skip
+    assert plain(150.0, 2) == "150" and plain(3.75, 2) == "3.8"
     assert interval(0.8812, 0.8929) == "0.881–0.893" and interval(0.0, float("inf")) == "0.000–∞"
     assert interval(None, 1.0) == ""
     assert config_text({"BLOCK_T": 32, "num_warps": 8}) == "BLOCK_T=32 num_warps=8"

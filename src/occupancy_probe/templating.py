@@ -81,6 +81,12 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else _significant(value)
 
 
+def plain(value: float, digits: int = 3) -> str:
+    """Significant digits as ``%.3g`` gives them, but no exponent: 3771.2 → ``3,771``, 0.5 → ``0.5``."""
+    text = _significant(value, digits)
+    return re.sub(r"\.?0+(?=$|·)", "", text) if "." in text else text
+
+
 def size(value: int | None) -> str:
     """Bytes, in full: 82176 → ``82,176 B``."""
     return "–" if value is None else f"{value:,} B"
@@ -119,9 +125,7 @@ def measured_interval(of: Any) -> str:
     """A value with its interval, three significant digits: ``4.21 [4.07–4.35]``."""
     if of is None:
         return "–"
-    value, low, high = (
-        f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in (of.value, of.low, of.high)
-    )
+    value, low, high = (plain(v) for v in (of.value, of.low, of.high))
     return f"{value} [{low}–{high}]".replace("inf", "∞")
 
 
@@ -203,12 +207,14 @@ def _at_line_start(text: str) -> str:
     return re.sub(r"^(\d{1,9})([.)](?:\s|$))", r"\1\\\2", text)
 
 
-def _significant(value: float) -> str:
-    if value == 0 or not math.isfinite(value) or abs(value) >= 100:
+def _significant(value: float, digits: int = 3) -> str:
+    """Thousands separated; very large and very small as ``1.23·10⁻⁷``, never ``1.23e-07``."""
+    if value == 0 or not math.isfinite(value):
         return f"{value:,.0f}"
-    if abs(value) < 0.01:
-        return f"{value:.3g}"
-    return f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+    power = math.floor(math.log10(abs(value)))
+    if not -5 <= power < 9:
+        return f"{value / 10.0**power:.{digits - 1}f}·10{str(power).translate(_SUPERSCRIPT)}"
+    return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
 def _tidy(text: str) -> str:
@@ -227,6 +233,7 @@ def _refuse_unless_plain(node: nodes.Node, text: str) -> None:
         )
 
 
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PLAIN_FILTERS = {"capitalize", "default", "lower", "percent", "title", "trim", "truncate", "upper"}
 _PLAIN = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Getattr,
@@ -236,6 +243,7 @@ _PLAIN = (
 _FILTERS = {
     "percent": percent,
     "number": number,
+    "plain": plain,
     "bytes": size,
     "scaled": scaled,
     "us": microseconds,

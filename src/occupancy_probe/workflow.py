@@ -54,10 +54,17 @@ def cores_per_gpu(cores: int) -> int:
     return max(1, cores // max(1, len(all_present())))
 
 
-def device_targets() -> list[str]:
-    """Target of the GPU that is here, as a list that is empty without one."""
+def device_matrix(study: Study) -> list[str]:
+    """The study's matrix for the target of the GPU that is here; empty without a GPU."""
     gpu = present()
-    return [gpu.target] if gpu else []
+    if gpu is None:
+        return []
+    if gpu.target not in study.file.targets:
+        raise StudyError(
+            f"{study.path}: targets: {gpu.name} is {gpu.target}, which the study does not name;"
+            " add it, or ask for what needs no GPU (`snakemake feasibility`)"
+        )
+    return [f"results/{study.name}/feasibility/{gpu.target}.json"]
 
 
 def revision(asked: object) -> str:
@@ -112,15 +119,15 @@ def step_files(study: Study) -> list[str]:
     return sorted([str(study.step_path), *found])
 
 
-def compile_digest(study: Study, target_name: str) -> str:
-    """Changes when anything that a target's matrix is made of changes."""
+def compile_digest(study: Study, *targets: str) -> str:
+    """Changes when anything that the matrices of ``targets`` (default: the study's) are made of changes."""
+    names = targets or tuple(study.file.targets)
     return digest(
         [
             study.launch_digest,
             {a.name: a.config for a in study.arms},
-            target(target_name).model_dump(),
+            {name: (target(name).model_dump(), study.must_fit(name)) for name in names},
             study.file.limits.model_dump(),
-            study.must_fit(target_name),
             version("triton"),
             digest_sources("launch", "research"),
         ]

@@ -11,14 +11,18 @@ from occupancy_probe.plan.document import render_document
 from occupancy_probe.records import (
     ArmPlan,
     Assumption,
+    Bound,
     DeviceVerdict,
+    Drops,
     Feasibility,
+    GpuUse,
     Plan,
     Reason,
     Result,
     Verdict,
     WorkloadPlan,
 )
+from occupancy_probe.study.schema import Decision
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
 BASE = {"BLOCK_T": 32, "num_warps": 4}
@@ -158,6 +162,55 @@ def test_the_filled_document_says_where_its_figures_come_from() -> None:
     assert "- w8, wrong at c96: out: gate used 11.3" in text
     assert "`block_h == 32`: **refuted** (block_h = 16)" in text
     assert "**Decision:** reject" in text and "c24.json: stale" in text and "triton=3.6.0" in text
+
+
+def test_a_kernel_that_is_launched_again_and_again_is_named_once() -> None:
+    text = render_document(make_plan(kernels=["split", "combine"] * 3 + ["cast"]), TEMPLATES)
+    assert (
+        "Its Triton kernels, in order of first launch: `split` (3 launches traced), `combine` (3"
+        " launches traced), `cast`. The configs apply to"
+    ) in text
+
+
+def test_dropped_blocks_stand_beside_the_result_table() -> None:
+    plan = make_plan()
+    drops = [
+        Drops(workload="c1", blocks=30, dropped=5),
+        Drops(workload="c96", blocks=30, dropped=21, reasons=["sw_power_cap"]),
+    ]
+    gpu = GpuUse(
+        held_seconds=1, busy_seconds=1, workloads={}, arms={}, blocks=60, dropped=26, drops=drops,
+        uuids=[],
+    )  # fmt: skip
+    text = render_document(plan, TEMPLATES, with_device(make_verdict(plan), gpu=gpu))
+    line = "- dropped blocks: c1 5 of 30 (SM clock moved), c96 21 of 30 (sw_power_cap)\n"
+    assert text.index("| w8 |") < text.index(line) < text.index("- w8, wrong at c96")
+    assert "dropped blocks:" not in render_document(plan, TEMPLATES, make_verdict(plan))
+
+
+def test_of_whole_steps_only_the_headroom_over_the_bandwidth_floor_is_said() -> None:
+    bound = Bound(
+        workload="c96", arm="w8", time_us=3766.4, floor_us=961.0, headroom=3.919, limit="waves", why="y"
+    )  # fmt: skip
+    texts = []
+    for series in ("measured", "b200"):
+        plan = make_plan()
+        throughput = {"series": series, "share": None, "step": None, "where": "True"}
+        decision = Decision(improve="concurrency > 8").model_dump()
+        sections = {**plan.sections, "throughput": throughput, "decision": decision}
+        plan = plan.model_copy(update={"sections": sections})
+        found = with_device(make_verdict(plan), bounds=[bound])
+        texts.append(render_document(plan, TEMPLATES, found))
+    assert "| c96 | w8 | 3,766 µs | 961 µs | 3.9 × |\n" in texts[0]
+    assert "metric step time" in texts[0] and "Median µs per step" in texts[0]
+    assert "End to end there" not in texts[0] and "waves: y" not in texts[0]
+    assert "End to end there" in texts[1] and "waves: y" in texts[1]
+    assert "metric kernel" in texts[1] and "Median µs per launch" in texts[1]
+
+
+def with_device(verdict: Verdict, **changes: Any) -> Verdict:
+    (device,) = verdict.devices
+    return verdict.model_copy(update={"devices": [device.model_copy(update=changes)]})
 
 
 def test_a_verdict_without_devices_leaves_the_table_empty() -> None:

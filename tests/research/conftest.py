@@ -12,10 +12,11 @@ from occupancy_probe.records import Feasibility
 
 
 def compile_matrix(path: Path, target_name: str, folder: Path, trace) -> dict[str, Feasibility]:
-    from occupancy_probe.research.matrix import feasibility_matrix
+    from occupancy_probe.research.matrix import feasibility_matrices
     from occupancy_probe.study import load_study
 
-    return feasibility_matrix(load_study(path), trace, target(target_name), folder, workers=2)
+    study, chosen = load_study(path), target(target_name)
+    return feasibility_matrices(study, trace, [chosen], folder.parent, workers=2)[chosen.name]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def matrix_of(tmp_path_factory, trace_of):
     def matrix(path: Path, target_name: str) -> Matrix:
         key = (path, target_name)
         if key not in made:
-            folder = tmp_path_factory.mktemp(f"{path.stem}-{target_name}")
+            folder = tmp_path_factory.mktemp(path.stem) / target_name
             made[key] = Matrix(folder, compile_matrix(path, target_name, folder, trace_of(path)))
         return made[key]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from occupancy_probe.records import Feasibility, Result
+from occupancy_probe.records import Drops, Feasibility, Result
 from occupancy_probe.study import load_study
 from occupancy_probe.validate.collect import DeviceRecords
 from occupancy_probe.validate.conclusions import Findings, conclude, grid_edges, span
@@ -40,9 +40,9 @@ def study(tmp_path):
     return write_study(tmp_path, "w8")
 
 
-def write_study(folder, arms):
+def write_study(folder, arms, more=""):
     (folder / "problem.py").write_text("")
-    (folder / "s.yaml").write_text(STUDY.format(arms=arms))
+    (folder / "s.yaml").write_text(STUDY.format(arms=arms) + more)
     return load_study(folder / "s.yaml")
 
 
@@ -77,7 +77,8 @@ def findings(study, figures, matrix=None, floors=None, adopted=None, **rows):
             else:
                 results.append(result(a.name, w))
     records = DeviceRecords("d", "NVIDIA H200", "measured here", matrix or {}, {}, {})
-    return Findings(study, records, "sm_90", results, floors or {}, adopted)
+    drops = rows.get("drops", ())
+    return Findings(study, records, "sm_90", results, floors or {}, adopted, drops=drops)
 
 
 def feasible(arm, target, ctas=None, warps=None, **more):
@@ -105,6 +106,20 @@ def test_a_kernel_gain_is_not_called_a_throughput_gain(study):
     faster = {("w8", w): (0.7, "faster") for w in HIGH}
     sentence = conclude(findings(study, faster))[0]
     assert sentence.endswith("the end-to-end gain is at most that and is not measured here")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.95, "0.95 [0.94–0.96] (step speed-up 1.05): faster — the hypothesis does not hold on this"
+         " device"),
+        (0.7, "0.70 [0.69–0.71] (step speed-up 1.43): faster — the step gains as much as was projected"),
+    ],
+)  # fmt: skip
+def test_of_whole_steps_the_measured_gain_is_the_end_to_end_gain(tmp_path, ratio, said):
+    steps = write_study(tmp_path, "w8", "throughput: {series: measured, axis: c}\n")
+    sentence = conclude(findings(steps, {("w8", w): (ratio, "faster") for w in HIGH}))[0]
+    assert sentence.endswith(f"measured step time ratio of arm w8 at c48…c96: {said}")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +161,40 @@ def test_C64_against_the_floor(study):
     floors = {"c64": {"bandwidth_us": 5.6, "issue_us": 10.0, "floor_us": 10.0}}
     sentences = conclude(findings(study, figures, floors=floors))
     assert (
-        "c64: baseline 50 µs (8.9 × bandwidth floor, 5.0 × issue yardstick); best other arm num_stages-1 40 µs"
+        "c64: baseline 50.0 µs (8.9 × bandwidth floor, 5.0 × issue yardstick); best other arm num_stages-1 40.0 µs"
         " (7.1 × bandwidth floor, 4.0 × issue yardstick), ratio 0.800 [0.790–0.810]: faster;"
-        " bandwidth floor 5.6 µs, issue yardstick 10 µs"
+        " bandwidth floor 5.60 µs, issue yardstick 10.0 µs"
     ) in sentences
-    assert "c1: baseline 50 µs" in sentences  # no arm and no floor: none is invented
+    assert "c1: baseline 50.0 µs" in sentences  # no arm and no floor: none is invented
+
+
+def test_times_of_milliseconds_have_no_exponent_and_an_unknown_yardstick_is_not_named(study):
+    given = {
+        ("baseline", "c64"): result(
+            "baseline", "c64", 1.0, "baseline", time_us=5709.4
+        ),
+        ("w8", "c64"): result("w8", "c64", 0.999, "equivalent", half=0.0, time_us=5703.2),
+    }  # fmt: skip
+    sentences = conclude(
+        findings(study, {}, floors={"c64": {"bandwidth_us": 1937.47}}, given=given)
+    )
+    assert (
+        "c64: baseline 5,709 µs (2.9 × bandwidth floor); best other arm w8 5,703 µs (2.9 × bandwidth"
+        " floor), ratio 0.999 [0.999–0.999]: equivalent; bandwidth floor 1,937 µs"
+    ) in sentences
+
+
+def test_a_workload_that_lost_half_of_its_blocks_is_named(study):
+    drops = [
+        Drops(workload="c96", blocks=30, dropped=21, reasons=["sw_power_cap"]),
+        Drops(workload="c96", again=True, blocks=30, dropped=15),
+        Drops(workload="c64", blocks=30, dropped=14, reasons=["sw_power_cap"]),
+    ]
+    assert (
+        "half of the blocks or more were dropped: c96 21 of 30 (sw_power_cap), c96 re-measured 15 of"
+        " 30 (SM clock moved); results there rest on the others"
+    ) in conclude(findings(study, {}, drops=drops))
+    assert not any("dropped" in s for s in conclude(findings(study, {}, drops=drops[2:])))
 
 
 def test_residency_does_not_carry_over(study):

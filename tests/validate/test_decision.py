@@ -22,9 +22,11 @@ workloads:
   - {{grid: {{c: [1, 16, 64, 96]}}, name: "c{{c}}"}}
 checks:
   logic: [{{grid: {{c: [1]}}}}]
-throughput: {{series: measured, axis: c}}
+throughput: {{{throughput}, axis: c}}
 decision: {{improve: c >= 64, guard: c < 64, guard_loss: 0.02{more}}}
 """
+KERNEL = "series: b200_tp2_nomtp_20260502, share: {value: 0.1}"
+STEPS = "series: measured"
 ALL = ", outcomes: [adopt, adopt_above, inconclusive, rewrite, reject], above: c"
 WORKLOADS = ("c1", "c16", "c64", "c96")
 
@@ -33,9 +35,9 @@ WORKLOADS = ("c1", "c16", "c64", "c96")
 def case(tmp_path):
     """Ratios of w8 and w2 per workload as (ratio, verdict); intervals are ± 1 %."""
 
-    def make(more="", w8=(), w2=(), gains=None, bounds=(), doubts=None):
+    def make(more="", w8=(), w2=(), gains=None, bounds=(), doubts=None, of=KERNEL):
         (tmp_path / "problem.py").write_text("")
-        (tmp_path / "s.yaml").write_text(STUDY.format(more=more))
+        (tmp_path / "s.yaml").write_text(STUDY.format(more=more, throughput=of))
         study = load_study(tmp_path / "s.yaml")
         neutral = [(1.05, "slower")] * 4
         rows = [row("baseline", w, (1.0, "baseline")) for w in WORKLOADS]
@@ -102,9 +104,9 @@ def test_while_an_arm_may_still_pass_nothing_is_concluded(case):
     assert decide(case(w8=open_)).outcome == "reject"
 
 
-def bound(workload, headroom, step=None):
+def bound(workload, headroom, step=None, limit="latency"):
     return Bound(
-        workload=workload, arm="baseline", time_us=10, limit="latency", floor_us=10 / headroom,
+        workload=workload, arm="baseline", time_us=10, limit=limit, floor_us=10 / headroom,
         headroom=headroom, step_gain=step, why="x",
     )  # fmt: skip
 
@@ -117,6 +119,16 @@ def test_if_nothing_passes_and_the_floor_is_far_a_rewrite_is_called_for_with_its
     assert ruling.text.endswith("+3.8 to +5.2 % end to end")
     near = [bound("c64", 1.3), bound("c96", 1.9)]
     assert decide(case(ALL, bounds=near)).outcome == "reject"
+
+
+def test_a_rule_over_whole_steps_speaks_of_the_step(case):
+    ruling = decide(case(", minimum_effect: 0.01", w8=WIN, of=STEPS))
+    assert ruling.rule.startswith("step time better by at least 1 % at all of c64, c96")
+    far = [bound("c64", 2.2, limit=None), bound("c96", 1.9, limit=None)]
+    assert decide(case(ALL, bounds=far, of=STEPS)).text == (
+        "rewrite: no config passes; at c64, c96 the best times are 1.9–2.2 × their floor, that of"
+        " the whole step: a rewrite of the kernel alone saves its share at most"
+    )
 
 
 def test_kernel_win_no_system_win_is_an_outcome_of_its_own(case):

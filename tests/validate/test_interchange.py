@@ -11,6 +11,7 @@ import pytest
 
 from occupancy_probe.records import (
     ArmPlan,
+    Bound,
     Check,
     Clocks,
     Correctness,
@@ -266,6 +267,21 @@ def test_the_pull_request_says_all_that_people_ask(plan, templates):
         f"git checkout {'c0ffee' * 6}",
         "snakemake ab_report --config study=s",
     ]
+
+
+def test_the_pull_request_of_whole_steps_speaks_of_the_step(plan, templates):
+    steps = plan.model_copy(
+        update={"sections": {**plan.sections, "throughput": {"series": "measured"}}}
+    )
+    bound = Bound(
+        workload="c64", arm="baseline", time_us=3766.0, floor_us=961.0, headroom=3.919,
+        why="3.9 × the bandwidth floor of 961 µs",
+    )  # fmt: skip
+    slow = [r.model_copy(update={"time_us": 3766.4}) for r in results()]
+    text = render_pull_request(steps, verdict(bounds=[bound], results=slow), templates)
+    assert "Whole step around kernel `attention`, time relative to the baseline" in text
+    assert "- c64: the whole step takes 3.9 × the bandwidth floor of 961 µs\n" in text
+    assert "| baseline | 3,766 µs | 3,766 µs |" in text
 
 
 def test_without_a_device_it_says_not_measured(plan, templates):

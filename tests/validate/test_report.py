@@ -12,10 +12,13 @@ import pytest
 from occupancy_probe.records import (
     ArmPlan,
     Assumption,
+    Bound,
     Check,
     Correctness,
     DeviceVerdict,
+    Drops,
     Feasibility,
+    GpuUse,
     OutputError,
     Plan,
     PlanCommit,
@@ -373,6 +376,35 @@ def test_evidence_is_attributed_before_anything_else(page: str) -> None:
     summary = page.split('<section id="summary">')[1].split("</section>")[0]
     assert "published evidence, measured on NVIDIA H200 on 2026-02-11, Triton 3.6.0" in summary
     assert "adopt t32-w4-s1" in summary
+
+
+def test_dropped_blocks_are_shown_per_workload_and_a_step_has_no_limit_by_one_kernels_grid() -> (
+    None
+):
+    plan = sample_plan()
+    drops = [Drops(workload="c96", blocks=30, dropped=21, reasons=["sw_power_cap"])]
+    gpu = GpuUse(
+        held_seconds=2, busy_seconds=1, workloads={}, arms={}, blocks=210, dropped=21, drops=drops,
+        uuids=["u"],
+    )  # fmt: skip
+    bound = Bound(
+        workload="c96", arm="w8", time_us=3766.4, floor_us=961.0, headroom=3.919, limit="waves", why="y"
+    )  # fmt: skip
+    verdict = sample_verdict(plan, sample_feasibility(plan))
+    device = verdict.devices[0].model_copy(update={"gpu": gpu, "bounds": [bound]})
+    verdict = verdict.model_copy(update={"devices": [device]})
+    pages = []
+    for series in ("measured", "b200"):
+        plan = sample_plan()
+        plan.sections["throughput"] = {"series": series}
+        pages.append(full_report(plan=plan, verdict=verdict))
+    for page in pages:
+        assert "21 of 210 blocks dropped" in page
+        assert "moving clock: c96 21 of 30 (sw_power_cap).</p>" in page
+    step, kernel = (p.split('<section id="throughput">')[1].split("</section>")[0] for p in pages)
+    assert "<td>3,766 µs</td><td>961 µs</td><td>3.9 ×</td></tr>" in step
+    assert "End to end" not in step and "waves" not in step
+    assert "End to end there" in kernel and "waves: y" in kernel
 
 
 def test_verdicts_are_words_and_not_only_colours(page: str) -> None:

@@ -18,10 +18,17 @@ from occupancy_probe.validate.roofline import bounds
 
 
 def found(
-    time=30.0, bandwidth=5.0, issue=10.0, grid=(64, 1, 4), ctas_per_sm=2, doses=None, share=None
+    time=30.0,
+    bandwidth=5.0,
+    issue=10.0,
+    grid=(64, 1, 4),
+    ctas_per_sm=2,
+    doses=None,
+    share=None,
+    sections=None,
 ):
     plan = Plan(
-        study="s", plan_hash="P", title="t", document="D", sections={}, arms=[], targets=["sm_90"],
+        study="s", plan_hash="P", title="t", document="D", sections=sections or {}, arms=[], targets=["sm_90"],
         workloads=[
             WorkloadPlan(
                 name="c64", axes={}, bytes=1, flop=1, sm_clocks=1, grids={"sm_90": list(grid)}
@@ -50,7 +57,7 @@ def test_a_time_far_above_both_floors_on_a_full_grid_is_latency():
     of = found()
     assert of.arm == "w8" and of.limit == "latency"  # neither the twin nor a wrong arm is the best
     assert of.headroom == pytest.approx(3.0)
-    assert of.why == "3.0 × the issue yardstick of 10 µs, 6.0 × the bandwidth's"
+    assert of.why == "3.0 × the issue yardstick of 10.0 µs, 6.0 × the bandwidth's"
 
 
 @pytest.mark.parametrize(("bandwidth", "issue", "limit"), [(28, 10, "bandwidth"), (5, 28, "issue")])
@@ -61,6 +68,20 @@ def test_a_time_at_its_floor_is_bound_by_what_the_floor_is_made_of(bandwidth, is
 def test_a_grid_that_leaves_sms_idle_binds_by_waves():
     of = found(grid=(20, 1, 1))
     assert of.limit == "waves" and "20 CTAs fill 15 % of what 132 SMs hold" in of.why
+
+
+def test_of_a_whole_step_neither_grid_nor_share_of_the_kernel_is_said():
+    share = Interval(value=0.1, low=0.09, high=0.11)
+    of = found(
+        time=3766.0,
+        bandwidth=961.0,
+        grid=(20, 1, 1),
+        share=share,
+        sections={"throughput": {"series": "measured"}},
+    )
+    assert of.limit is None and of.step_gain is None
+    assert of.why == "3.9 × the bandwidth floor of 961 µs"
+    assert of.floor_us == 961.0 and of.headroom == pytest.approx(3.919, abs=1e-3)
 
 
 def test_a_half_empty_last_wave_binds_by_waves():

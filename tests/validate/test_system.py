@@ -131,6 +131,10 @@ def test_the_step_study_fits_its_own_times_and_takes_the_share_from_the_second_p
     assert line.overhead_ms.value == pytest.approx(4, abs=0.01)
     assert line.slope_ms.value == pytest.approx(0.1, abs=2e-4)
     assert [c for c, _ in system.model.points] == [1, 48, 96]
+    assert system.share_source == "what a second pass of it adds to the step, x 2 against 1"
+    assert "(what a second pass of it adds to the step, x 2 against 1): 10.0 % [" in " ".join(
+        sentences(system)
+    )
     assert set(system.shares) == {"c1-x1", "c48-x1", "c96-x1"}
     for share in system.shares.values():
         assert share.value == pytest.approx(0.1, abs=3e-4)

@@ -138,8 +138,11 @@ def test_A9_real_runs_are_told_as_counts():
 
 def test_without_a_device_nothing_is_guessed():
     said = asked(audit(), [])
-    assert "not measured" in said["Does batch matter?"]
-    assert said["What to do about it?"] == "not measured."
+    lack = "not measured: that takes times of two of the autotuner's configs at least."
+    assert said["Does batch matter?"].endswith(f"decides for all. What that costs is {lack}")
+    assert said["Would num_warps=8 ever be chosen?"] == lack.capitalize()
+    assert said["What would batch in the key cost?"].endswith("an argument of the kernel.")
+    assert said["What to do about it?"] == "No advice: what a first touch costs is not measured."
 
 
 def test_without_an_autotuner_there_are_no_questions():

@@ -371,6 +371,13 @@ def test_floors_are_peak_bandwidth_and_issue_clocks(study):
     found = collected(study)
     bounds = floors(found.plan, found.devices["h200"])["c64"]
     assert bounds == pytest.approx({"bandwidth_us": 1.0, "issue_us": 2.0, "floor_us": 2.0})
+    (plain, *_) = found.plan.workloads
+    unknown = found.plan.model_copy(
+        update={"workloads": [plain.model_copy(update={"sm_clocks": 0.0})]}
+    )
+    assert floors(unknown, found.devices["h200"]) == {
+        "c1": pytest.approx({"bandwidth_us": 1.0, "floor_us": 1.0})
+    }
     unlisted = DeviceRecords("x", "Unlisted GPU", "measured here", {}, {}, {})
     assert floors(found.plan, unlisted) == {}
 

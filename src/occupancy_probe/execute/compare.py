@@ -8,6 +8,7 @@ import torch
 
 from occupancy_probe.launch import Tolerance
 from occupancy_probe.records import OutputError
+from occupancy_probe.templating import plain
 
 
 def output_error(
@@ -53,9 +54,9 @@ def fault(error: OutputError, tolerance: Tolerance) -> str | None:
     if error.not_written:
         return f"{error.not_written} elements not written"
     if not error.gate_used <= 1:
-        return f"error is {error.gate_used:.3g} × the elementwise gate (|d| up to {error.max_absolute:.3g})"
+        return f"error is {plain(error.gate_used)} × the elementwise gate (|d| up to {plain(error.max_absolute)})"
     if tolerance.cosine is not None and error.one_minus_cosine > tolerance.cosine:
-        return f"1 - cosine {error.one_minus_cosine:.3g} > {tolerance.cosine:.3g}"
+        return f"1 - cosine {plain(error.one_minus_cosine)} > {plain(tolerance.cosine)}"
     if tolerance.norm is not None and error.relative_norm > tolerance.norm:
-        return f"relative norm of the error {error.relative_norm:.3g} > {tolerance.norm:.3g}"
+        return f"relative norm of the error {plain(error.relative_norm)} > {plain(tolerance.norm)}"
     return None

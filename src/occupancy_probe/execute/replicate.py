@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from occupancy_probe.execute.rotation import Rotation
-from occupancy_probe.gpu import DeviceState, read_state
+from occupancy_probe.gpu import HARMLESS_REASONS, DeviceState, read_state
 from occupancy_probe.launch import Inputs, Problem
 from occupancy_probe.launch.padding import Padding
 from occupancy_probe.records import Clocks, Replicate
@@ -22,9 +22,6 @@ from occupancy_probe.records import Clocks, Replicate
 _LEAD_CYCLES = 60_000
 """About 30 µs for which the GPU spins before a block, so that the queue is filled behind it: else the
 first sample of a block would contain the time in which the CPU launches it."""
-
-_HARMLESS = {"applications_clocks_setting", "display_clock_setting"}
-"""Reasons for a clock below the highest that hold it steady."""
 
 Launch = Callable[[], Any]
 
@@ -285,7 +282,7 @@ def steady(states: list[DeviceState], tolerance: float) -> list[bool]:
     """Which blocks count: no throttle reason, SM clock within ``tolerance`` of the median."""
     middle = statistics.median(s.sm_clock_mhz or 0 for s in states)
     return [
-        not (set(s.throttle_reasons) - _HARMLESS)
+        not (set(s.throttle_reasons) - HARMLESS_REASONS)
         and abs((s.sm_clock_mhz or 0) - middle) <= tolerance * middle
         for s in states
     ]

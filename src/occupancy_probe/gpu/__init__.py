@@ -1,6 +1,7 @@
 """GPU targets and devices as data, their limits, and what is resident on them."""
 
 from occupancy_probe.gpu.nvml import (
+    HARMLESS_REASONS,
     DeviceState,
     PresentDevice,
     all_present,
@@ -29,6 +30,7 @@ from occupancy_probe.gpu.targets import (
 )
 
 __all__ = [
+    "HARMLESS_REASONS",
     "Device",
     "DeviceState",
     "Excess",

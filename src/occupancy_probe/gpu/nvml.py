@@ -25,6 +25,8 @@ _REASONS = {
     0x200: "board_limit",
     0x400: "reliability",
 }
+HARMLESS_REASONS = frozenset({"applications_clocks_setting", "display_clock_setting"})
+"""Reasons for a clock below the highest that hold it steady."""
 _IDLE = 0x001
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def render_document(
         projection=projection,
         projected=_selected(plan, projection.where) if projection else [],
         targets=[_target_view(plan, name) for name in plan.targets],
+        kernels=Counter(plan.kernels),
         facts=_facts(plan),
         autotune=_autotune(plan),
         assumptions=_assumptions(plan, verdict),
@@ -173,6 +175,7 @@ def _table(
         "rows": rows,
         "reasons": _reasons(results.values()),
         "floor": _noise(results.values()),
+        "dropped": _dropped(device) if device else "",
     }
 
 
@@ -198,6 +201,10 @@ def _reasons(results: Iterable[Result]) -> list[str]:
         f"{arm}, {verdict} at {', '.join(workloads)}: {reason}"
         for (arm, verdict, reason), workloads in found.items()
     ]
+
+
+def _dropped(device: DeviceVerdict) -> str:
+    return ", ".join(d.words() for d in (device.gpu.drops if device.gpu else []))
 
 
 def _noise(results: Iterable[Result]) -> str:

@@ -44,6 +44,11 @@ class Plan(Record):
     autotune: dict[str, Any] | None
     """Key and configs of the autotuner around the kernel; None where there is none."""
 
+    @property
+    def times_steps(self) -> bool:
+        """Whether a launch is a whole step, of which the studied kernel is a part."""
+        return (self.sections.get("throughput") or {}).get("series") == "measured"
+
 
 class PlanCommit(Record):
     """Where the plan stands in history."""

@@ -94,10 +94,11 @@ class Bound(Part):
     workload: str
     arm: str
     time_us: float
-    limit: Literal["bandwidth", "issue", "waves", "latency"]
+    limit: Literal["bandwidth", "issue", "waves", "latency"] | None = None
+    """None for a whole step: it has many kernels, and no one grid."""
     floor_us: float
     headroom: float
-    """time / floor: the kernel speed-up that no rewrite can exceed, as far as the floor is known."""
+    """time / floor: the speed-up that no rewrite can exceed, as far as the floor is known."""
     step_gain: Interval | None = None
     """End-to-end gain of a kernel at its floor."""
     why: str

@@ -93,6 +93,25 @@ class DoseVerdict(Part):
     notes: list[str] = []
 
 
+class Drops(Part):
+    """Blocks of one workload that were left out."""
+
+    workload: str
+    again: bool = False
+    """When the arm that was picked was measured again."""
+    blocks: int
+    """Measured, the dropped ones included."""
+    dropped: int
+    reasons: list[str] = []
+    """Throttle reasons of the replicates that lost blocks; none: their SM clock moved."""
+
+    def words(self) -> str:
+        """Such as ``c96 21 of 30 (sw_power_cap)``."""
+        name = f"{self.workload} re-measured" if self.again else self.workload
+        why = ", ".join(self.reasons) or "SM clock moved"
+        return f"{name} {self.dropped:,} of {self.blocks:,} ({why})"
+
+
 class GpuUse(Part):
     """GPU seconds of a device's records."""
 
@@ -104,6 +123,8 @@ class GpuUse(Part):
     """GPU seconds of each arm's samples."""
     blocks: int
     dropped: int
+    drops: list[Drops] = []
+    """Workloads that lost blocks."""
     uuids: list[str]
 
 

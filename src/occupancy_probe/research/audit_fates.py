@@ -77,8 +77,8 @@ def _compiled(
     made: dict[str, Compiled] = {}
     if specs:
         goal = target(name)
-        with Workers(study.kernel_folder, goal, workers, study.file.limits.compile_s) as pool:
-            made = dict(pool.compile_all(specs))
+        with Workers(study.kernel_folder, workers, study.file.limits.compile_s) as pool:
+            made = dict(pool.compile_all({key: (spec, goal) for key, spec in specs.items()}))
     found = {}
     for i, each in missing.items():
         reasons = [r for key in each if key in made for r in _reasons(name, made[key])]

@@ -1,9 +1,9 @@
-"""All arms of a study on one target: compile what is missing, in parallel and out of process."""
+"""All arms of a study on its targets: compile what is missing, in parallel and out of process."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from occupancy_probe.matrix import unsupported_because
 from occupancy_probe.records import (
     ArmTrace,
     Feasibility,
+    Specialization,
     Trace,
     read_if_fresh,
     read_record,
@@ -29,69 +30,145 @@ from occupancy_probe.study import BASELINE, NULL, Study
 Progress = Callable[[int, int, str], None]
 
 
-def feasibility_matrix(
+def feasibility_matrices(
     study: Study,
     trace: Trace,
-    target: Target,
+    targets: Sequence[Target],
     folder: Path,
     workers: int,
     progress: Progress = lambda done, total, what: None,
-) -> dict[str, Feasibility]:
-    """Records of every arm on ``target``, written to ``folder/<arm>.json`` as they become known.
+) -> dict[str, dict[str, Feasibility]]:
+    """By target the records of every arm, written to ``folder/<target>/<arm>.json`` as they become known.
 
-    Records that are fresh are kept, so an interrupted run repeats only the compiles in flight.
+    Records that are fresh are kept, so an interrupted run repeats only the compiles in flight. One
+    pool serves all targets: processes start once, and no core waits for a target's last compile.
     """
-    versions = dict(compiler_versions(target))
-    by_arm: dict[str, list[ArmTrace]] = defaultdict(list)
-    for launch in trace.launches:
-        if launch.target == target.name:
-            by_arm[launch.arm].append(launch)
-    records: dict[str, Feasibility] = {}
-    wanted: dict[str, set[str]] = {}
-    depends: dict[str, dict[str, str]] = {}
-    for arm in study.arms:
-        if arm.name == NULL:
-            continue
-        keys = {c.specialization for t in by_arm[arm.name] for c in t.calls}
+    matrices = {t.name: _Matrix(study, trace, t, folder / t.name) for t in targets}
+    jobs = {(n, key): job for n, m in matrices.items() for key, job in m.needed().items()}
+    with Workers(study.kernel_folder, workers, study.file.limits.compile_s) as pool:
+        for done, ((name, key), result) in enumerate(pool.compile_all(jobs), 1):
+            matrices[name].take(key, result)
+            progress(done, len(jobs), f"{name} {jobs[name, key][0].kernel}")
+        found = {name: m.with_neighbours(pool) for name, m in matrices.items()}
+    return {name: compare_arms(records, folder / name) for name, records in found.items()}
+
+
+class _Matrix:
+    """One target: the records that are known, and what is still to be compiled for the others."""
+
+    def __init__(self, study: Study, trace: Trace, target: Target, folder: Path) -> None:
+        self._study, self._target, self._folder = study, target, folder
+        self._specializations = trace.specializations
+        self._versions = dict(compiler_versions(target))
+        self._compiled: dict[str, Compiled] = {}
+        self._records: dict[str, Feasibility] = {}
+        self._wanted: dict[str, set[str]] = {}
+        self._depends: dict[str, dict[str, str]] = {}
+        self._launches: dict[str, list[ArmTrace]] = defaultdict(list)
+        for launch in trace.launches:
+            if launch.target == target.name:
+                self._launches[launch.arm].append(launch)
+        for arm in study.arms:
+            if arm.name != NULL:
+                self._open(arm.name, arm.config)
+        self._settle()
+
+    def _open(self, arm: str, config: Mapping[str, Any]) -> None:
+        """Read the arm's record, or note what it needs."""
+        keys = {c.specialization for t in self._launches[arm] for c in t.calls}
         # The keys hold Triton's hash of the kernel and of every helper, wherever its file lies.
-        depends[arm.name] = _depends(study, target, arm.config) | {
+        depends = _depends(self._study, self._target, config) | {
             "variants": digest(sorted(keys))[:16]
         }
-        known = read_if_fresh(folder / f"{arm.name}.json", Feasibility, depends[arm.name])
-        if known is not None and known.versions == versions and not _timed_out(known):
-            records[arm.name] = known
+        self._depends[arm] = depends
+        known = read_if_fresh(self._folder / f"{arm}.json", Feasibility, depends)
+        if known is not None and known.versions == self._versions and not _timed_out(known):
+            self._records[arm] = known
         else:
-            wanted[arm.name] = keys
-    compiled: dict[str, Compiled] = {}
+            self._wanted[arm] = keys
 
-    def settle() -> None:
-        for name, keys in list(wanted.items()):
-            if keys <= compiled.keys():
-                record = judge_arm(
-                    study.name,
-                    study.file.kernel.function,
-                    (name, study.arm(name).config),
-                    target,
-                    by_arm[name],
-                    trace.specializations,
-                    compiled,
-                    {"depends": depends[name], "versions": versions},
-                    study.file.limits.spill_bytes,
+    def needed(self) -> dict[str, tuple[Specialization, Target]]:
+        """What is to be compiled, by key."""
+        keys = dict.fromkeys(k for keys in self._wanted.values() for k in sorted(keys))
+        return {k: (self._specializations[k], self._target) for k in keys}
+
+    def take(self, key: str, result: Compiled) -> None:
+        """Note what became of one; judge and write every arm that waited for it alone."""
+        self._compiled[key] = result
+        self._settle()
+
+    def _settle(self) -> None:
+        for name, keys in list(self._wanted.items()):
+            if keys <= self._compiled.keys():
+                record = self._judge(
+                    name,
+                    self._study.arm(name).config,
+                    self._launches[name],
+                    self._specializations,
+                    self._compiled,
+                    self._depends[name],
                 )
-                records[name] = record
-                write_record(folder / f"{name}.json", record)
-                del wanted[name]
+                self._records[name] = record
+                write_record(self._folder / f"{name}.json", record)
+                del self._wanted[name]
 
-    settle()
-    needed = {k: trace.specializations[k] for keys in wanted.values() for k in sorted(keys)}
-    with Workers(study.kernel_folder, target, workers, study.file.limits.compile_s) as pool:
-        for key, result in pool.compile_all(needed):
-            compiled[key] = result
-            progress(len(compiled), len(needed), f"{target.name} {needed[key].kernel}")
-            settle()
-        found = {a.name: records[a.name] for a in study.arms if a.name != NULL}
-        found = _add_neighbours(study, target, found, pool, versions)
-    return compare_arms(found, folder)
+    def _judge(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        launches: Sequence[ArmTrace],
+        specializations: Mapping[str, Specialization],
+        compiled: Mapping[str, Compiled],
+        depends: Mapping[str, str],
+    ) -> Feasibility:
+        return judge_arm(
+            self._study.name,
+            self._study.file.kernel.function,
+            (name, config),
+            self._target,
+            launches,
+            specializations,
+            compiled,
+            {"depends": depends, "versions": self._versions},
+            self._study.file.limits.spill_bytes,
+        )
+
+    def with_neighbours(self, pool: Workers) -> dict[str, Feasibility]:
+        """All records; a rejected arm has its neighbours, looked for where they were not yet."""
+        arms = [a.name for a in self._study.arms if a.name != NULL]
+        records = {name: self._records[name] for name in arms}
+        rejected = {
+            n: r for n, r in records.items() if r.verdict == "rejected" and r.neighbours is None
+        }
+        traced: Trace | None = None
+        compiled: dict[str, Compiled] = {}
+
+        def judge(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Feasibility]:
+            nonlocal traced
+            if traced is None:
+                names = every_config(rejected)
+                traced = pool.call(trace_configs, self._study.path, self._target.name, names)
+            calls = {n: [t for t in traced.launches if t.arm == n] for n in configs}
+            keys = {c.specialization for found in calls.values() for t in found for c in t.calls}
+            known = traced.specializations
+            missing = {k: (known[k], self._target) for k in sorted(keys - compiled.keys())}
+            compiled.update(pool.compile_all(missing))
+            return {
+                name: self._judge(name, config, calls[name], known, compiled, {})
+                for name, config in configs.items()
+            }
+
+        try:
+            neighbours = find_neighbours(rejected, records, judge)
+        except (
+            Exception
+        ) as e:  # a launch that dies on a config nobody asked for must cost no record
+            said = f"{_NOT_TRIED}: {type(e).__name__}: {e}"[:200]
+            return records | {n: _warned(r, [said]) for n, r in rejected.items()}
+        return records | {
+            n: _warned(r, []).model_copy(update={"neighbours": neighbours[n]})
+            for n, r in rejected.items()
+        }
 
 
 def _depends(study: Study, target: Target, config: Mapping[str, Any]) -> dict[str, str]:
@@ -108,56 +185,6 @@ def _depends(study: Study, target: Target, config: Mapping[str, Any]) -> dict[st
 def _timed_out(record: Feasibility) -> bool:
     """Rejected for want of time alone: the limit may be another now, or the machine less busy."""
     return any(r.limit == COMPILE_TIME for r in record.reasons)
-
-
-def _add_neighbours(
-    study: Study,
-    target: Target,
-    records: dict[str, Feasibility],
-    pool: Workers,
-    versions: Mapping[str, str],
-) -> dict[str, Feasibility]:
-    """Give every rejected arm its neighbours, where they were not looked for yet."""
-    rejected = {
-        n: r for n, r in records.items() if r.verdict == "rejected" and r.neighbours is None
-    }
-    traced: Trace | None = None
-    compiled: dict[str, Compiled] = {}
-
-    def judge(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Feasibility]:
-        nonlocal traced
-        if traced is None:
-            names = every_config(rejected)
-            traced = pool.call(trace_configs, study.path, target.name, names)
-        calls = {n: [t for t in traced.launches if t.arm == n] for n in configs}
-        keys = {c.specialization for found in calls.values() for t in found for c in t.calls}
-        missing = {k: traced.specializations[k] for k in sorted(keys - compiled.keys())}
-        compiled.update(pool.compile_all(missing))
-        stamps = {"depends": {}, "versions": versions}
-        return {
-            name: judge_arm(
-                study.name,
-                study.file.kernel.function,
-                (name, config),
-                target,
-                calls[name],
-                traced.specializations,
-                compiled,
-                stamps,
-                study.file.limits.spill_bytes,
-            )
-            for name, config in configs.items()
-        }
-
-    try:
-        neighbours = find_neighbours(rejected, records, judge)
-    except Exception as e:  # a launch that dies on a config nobody asked for must cost no record
-        said = f"{_NOT_TRIED}: {type(e).__name__}: {e}"[:200]
-        return records | {n: _warned(r, [said]) for n, r in rejected.items()}
-    return records | {
-        n: _warned(r, []).model_copy(update={"neighbours": neighbours[n]})
-        for n, r in rejected.items()
-    }
 
 
 _NOT_TRIED = "neighbours could not be tried"

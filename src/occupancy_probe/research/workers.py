@@ -6,10 +6,12 @@ import dataclasses
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -22,19 +24,20 @@ from occupancy_probe.research.feasibility import Compiled, compile_variant
 COMPILE_TIME = "compile time"
 """The limit of an arm that got no answer."""
 
-BATCH, BATCH_S = 64, 5.0
-"""Kernels disassembled at once, and seconds after which fewer are: nvdisasm takes 0.4 s to start."""
-
+BATCH, BATCH_S = 64, 10.0
+"""Kernels disassembled at once, and seconds after which fewer are: nvdisasm takes 0.3 s to start."""
 
 CALL_S = 600.0
 """Limit of what is not a compile: tracing imports torch and the Problem, disassembling is quick."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Workers:
     """A pool that starts with its first job; a context manager."""
 
-    def __init__(self, folder: Path, target: Target, workers: int, limit_s: float) -> None:
-        self._folder, self._target, self._workers = folder, target, workers
+    def __init__(self, folder: Path, workers: int, limit_s: float) -> None:
+        self._folder, self._workers = folder, workers
         self._limit_s = limit_s
         self._pool: ProcessPool | None = None
 
@@ -46,38 +49,54 @@ class Workers:
             self._pool.stop() if kind else self._pool.close()
             self._pool.join()
 
-    def compile_all(self, specs: Mapping[str, Specialization]) -> Iterator[tuple[str, Compiled]]:
-        """Figures and code digest of each specialization, in the order they become known.
+    def compile_all(
+        self, jobs: Mapping[Key, tuple[Specialization, Target]]
+    ) -> Iterator[tuple[Key, Compiled]]:
+        """Figures and code digest of each job, in the order they become known.
 
-        A compile that aborts or never ends costs only its own specialization.
+        A compile that aborts or never ends costs only its own job. Few are queued at a time, so that
+        disassembling takes its turn among them and memory does not grow with their number.
         """
         done: SimpleQueue[Any] = SimpleQueue()
-        compiling: dict[Any, str] = {}
-        digesting: dict[Any, dict[str, Compiled]] = {}
-        waiting: dict[str, Compiled] = {}
-        for key, spec in specs.items():
-            future = self._schedule(compile_variant, (self._folder, spec, self._target))
-            compiling[future] = key
+        todo = iter(jobs)
+        compiling: dict[Any, Key] = {}
+        digesting: dict[Any, dict[Key, Compiled]] = {}
+        open_ = Counter(target.name for _, target in jobs.values())
+        waiting: dict[str, dict[Key, Compiled]] = {name: {} for name in open_}
+        flushed = dict.fromkeys(open_, time.monotonic())
+
+        def schedule(function: Callable[..., Any], *arguments: Any, limit_s: float) -> Any:
+            future = self._schedule(function, arguments, limit_s)
             future.add_done_callback(done.put)
-        flushed = time.monotonic()
-        while compiling or digesting or waiting:
-            late = time.monotonic() - flushed > BATCH_S
-            if waiting and (late or not compiling or len(waiting) >= BATCH):
-                batch, waiting, flushed = waiting, {}, time.monotonic()
-                materials = [one.material for one in batch.values()]
-                future = self._schedule(digest_codes, (materials, self._target), CALL_S)
-                digesting[future] = batch
-                future.add_done_callback(done.put)
+            return future
+
+        while True:
+            for key in islice(todo, max(0, 2 * self._workers - len(compiling))):
+                spec, target = jobs[key]
+                given = (self._folder, spec, target)
+                compiling[schedule(compile_variant, *given, limit_s=self._limit_s)] = key
+            for name, batch in waiting.items():
+                late = time.monotonic() - flushed[name] > BATCH_S
+                if batch and (late or not open_[name] or len(batch) >= BATCH):
+                    materials = [one.material for one in batch.values()]
+                    target = jobs[next(iter(batch))][1]
+                    future = schedule(digest_codes, materials, target, limit_s=CALL_S)
+                    digesting[future] = batch
+                    waiting[name], flushed[name] = {}, time.monotonic()
+            if not compiling and not digesting:
+                return
             try:
                 future = done.get(timeout=BATCH_S)
             except Empty:  # one hangs: the others' records need not wait for it
                 continue
             if future in compiling:
                 key, result = compiling.pop(future), self._compiled(future)
+                name = jobs[key][1].name
+                open_[name] -= 1
                 if result.material is None:
                     yield key, result
                 else:
-                    waiting[key] = result
+                    waiting[name][key] = result
             else:
                 batch = digesting.pop(future)
                 try:
@@ -93,7 +112,7 @@ class Workers:
         return self._schedule(function, arguments, CALL_S).result()
 
     def _schedule(
-        self, function: Callable[..., Any], arguments: tuple[Any, ...], limit_s: float | None = None
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], limit_s: float
     ) -> Any:
         if self._pool is None:
             os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
@@ -104,7 +123,7 @@ class Workers:
                 initializer=begin_worker,
                 initargs=(os.getpid(),),
             )
-        return self._pool.schedule(function, arguments, timeout=limit_s or self._limit_s)
+        return self._pool.schedule(function, arguments, timeout=limit_s)
 
     def _compiled(self, future: Any) -> Compiled:
         try:

@@ -78,6 +78,12 @@ class Study:
         return self._at(wanted.step) if wanted and wanted.step else None
 
     @property
+    def times_steps(self) -> bool:
+        """Whether a launch is a whole step, of which the studied kernel is a part."""
+        wanted = self.file.throughput
+        return wanted is not None and wanted.series == "measured"
+
+    @property
     def environments(self) -> dict[str, Path]:
         """Other Tritons by name."""
         return {name: self._at(place) for name, place in self.file.environments.items()}

@@ -28,6 +28,7 @@ from occupancy_probe.records import (
     read_record,
 )
 from occupancy_probe.study import BASELINE, NULL
+from occupancy_probe.templating import plain
 
 R = TypeVar("R", bound=Record)
 Matrix = dict[str, dict[str, Feasibility]]
@@ -378,7 +379,9 @@ def _wrong(record: Correctness) -> str:
         return f"{check.workload}: {check.reason}"
     if check.guard_rows_overwritten:
         return f"{check.workload}: {check.guard_rows_overwritten} guard rows overwritten"
-    off = [f"{n} {o.gate_used:.3g} × its gate" for n, o in check.outputs.items() if o.gate_used > 1]
+    off = [
+        f"{n} {plain(o.gate_used)} × its gate" for n, o in check.outputs.items() if o.gate_used > 1
+    ]
     return f"{check.workload}: {', '.join(off) or check.verdict}"
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from occupancy_probe.records import Confirmation, Feasibility, Result
+from occupancy_probe.records import Confirmation, Drops, Feasibility, Result
 from occupancy_probe.study import BASELINE, NULL, Arm, Study
 from occupancy_probe.study.schema import Projection
+from occupancy_probe.templating import microseconds
 from occupancy_probe.validate.collect import DeviceRecords, code_twin
 from occupancy_probe.validate.decision import span
 
@@ -25,6 +26,7 @@ class Findings:
     """µs per workload, see :func:`.verdict.floors`."""
     adopted: str | None
     confirmation: Confirmation | None = None
+    drops: Sequence[Drops] = ()
 
     @property
     def workloads(self) -> list[str]:
@@ -57,6 +59,7 @@ def conclude(f: Findings) -> list[str]:
         _best,
         _winner,
         _noise,
+        _thinned,
         _residency,
         _merged,
         _rejected,
@@ -83,7 +86,8 @@ def _projected_arm(f: Findings, projection: Projection, arm: str, workloads: Seq
     """What the measured kernel times allow to be said of a projected end-to-end gain.
 
     A kernel-time ratio r is a kernel speed-up of 1/r; if only this kernel changes, throughput gains
-    at most 1/r - 1 (Amdahl), and that much only if the kernel were all of the time.
+    at most 1/r - 1 (Amdahl), and that much only if the kernel were all of the time. Where whole steps
+    are timed it is the throughput's own gain.
     """
     first = f.row(arm, workloads[0])
     if first.verdict in ("rejected", "wrong"):
@@ -95,24 +99,27 @@ def _projected_arm(f: Findings, projection: Projection, arm: str, workloads: Seq
     ratios = [r.ratio or math.nan for r in found]
     low, high = min(r.low or 0.0 for r in found), max(r.high or math.inf for r in found)
     speed = _range(1 / max(ratios), 1 / min(ratios), 2)
+    timed = "step" if f.study.times_steps else "kernel"
     text = (
-        f"measured kernel time ratio of arm {arm} at {span(at, f.workloads)}:"
+        f"measured {timed} time ratio of arm {arm} at {span(at, f.workloads)}:"
         f" {_range(min(ratios), max(ratios), 2)} [{low:.2f}–{high:.2f}]"
-        f" (kernel speed-up {speed}): {_outcomes(found)} — {_ruling(projection, found)}"
+        f" ({timed} speed-up {speed}): {_outcomes(found)} — {_ruling(projection, found, timed)}"
     )
     missing = [w for w in workloads if w not in at]
     return text + (f"; not measured at {span(missing, f.workloads)}" if missing else "")
 
 
-def _ruling(projection: Projection, found: Sequence[Result]) -> str:
+def _ruling(projection: Projection, found: Sequence[Result], timed: str) -> str:
     short = [r.workload for r in found if r.low and 1 / r.low - 1 < projection.low]
     reached = all(r.high and 1 / r.high - 1 >= projection.low for r in found)
     if len(short) == len(found):
         text = "the hypothesis does not hold on this device"
-        if any(r.ratio and r.ratio < 1 for r in found):
+        if timed == "kernel" and any(r.ratio and r.ratio < 1 for r in found):
             text += ": the end-to-end gain is at most the kernel's"
     elif short:
         text = f"the hypothesis does not hold at {', '.join(short)} on this device"
+    elif reached and timed == "step":
+        text = "the step gains as much as was projected"
     elif reached:
         text = (
             "the kernel gains as much as was projected; the end-to-end gain is at most that and"
@@ -151,14 +158,14 @@ def _best(f: Findings) -> list[str]:
         base = f.row(BASELINE, w).time_us
         if base is None:
             continue
-        text = f"{w}: baseline {base:.3g} µs{_over_floor(f, w, base)}"
+        text = f"{w}: baseline {microseconds(base)}{_over_floor(f, w, base)}"
         if arms := _best_over(f, [w]):
             r = f.row(arms[0], w)
-            time = f" {r.time_us:.3g} µs{_over_floor(f, w, r.time_us)}" if r.time_us else ""
+            time = f" {microseconds(r.time_us)}{_over_floor(f, w, r.time_us)}" if r.time_us else ""
             interval = f" [{r.low:.3f}–{r.high:.3f}]" if r.low and r.high else ""
             text += f"; best other arm {r.arm}{time}, ratio {r.ratio:.3f}{interval}: {r.verdict}"
         if floor := f.floors.get(w):
-            known = (f"{_FLOORS[k]} {v:.3g} µs" for k, v in floor.items() if k in _FLOORS)
+            known = (f"{_FLOORS[k]} {microseconds(v)}" for k, v in floor.items() if k in _FLOORS)
             text += f"; {', '.join(known)}"
         sentences.append(text)
     return sentences
@@ -250,6 +257,16 @@ def _noise(f: Findings) -> list[str]:
     if odd := [r.workload for r in found if r.verdict in ("faster", "slower")]:
         sentences.append(f"the null arm differs from its twin at {', '.join(odd)}: bias, or chance")
     return sentences
+
+
+def _thinned(f: Findings) -> list[str]:
+    """Workloads that decide and lost half of their blocks or more."""
+    rule = f.study.file.decision
+    needed = {*f.study.selects(rule.improve), *f.study.selects(rule.guard)}
+    few = [d for d in f.drops if d.workload in needed and 2 * d.dropped >= d.blocks]
+    listed = ", ".join(d.words() for d in few)
+    text = f"half of the blocks or more were dropped: {listed}; results there rest on the others"
+    return [text] if few else []
 
 
 def _residency(f: Findings) -> list[str]:

@@ -112,7 +112,8 @@ def decide(case: Case) -> Ruling:
 def rule_in_words(case: Case) -> str:
     """What had to hold, as it was planned."""
     rule = case.rule
-    metric = "kernel time" if rule.metric == "kernel" else "throughput of the whole step"
+    timed = "step" if case.study.times_steps else "kernel"
+    metric = f"{timed} time" if rule.metric == "kernel" else "throughput of the whole step"
     least = f" by at least {rule.minimum_effect * 100:g} %" if rule.minimum_effect else ""
     return (
         f"{metric} better{least} at all of {span(case.improve, case.names)}{_kept(case)};"
@@ -212,17 +213,22 @@ def _rewrite(case: Case) -> Ruling | None:
     if len(at) < len(case.improve) or min(b.headroom for b in at) < case.rule.rewrite_headroom:
         return None
     least, most = min(b.headroom for b in at), max(b.headroom for b in at)
-    limits = ", ".join(dict.fromkeys(b.limit for b in at))
+    head = (
+        f"rewrite: no config passes; at {span(case.improve, case.names)} the best times are"
+        f" {least:.1f}–{most:.1f} × their floor"
+    )
+    if case.study.times_steps:
+        text = (
+            f"{head}, that of the whole step: a rewrite of the kernel alone saves its share at most"
+        )
+        return _ruling(case, "rewrite", text)
+    limits = ", ".join(dict.fromkeys(b.limit for b in at if b.limit))
     gains = [b.step_gain for b in at if b.step_gain]
     end = ""
     if len(gains) == len(at):
         most_gain = max(g.high for g in gains)
         end = f", {min(g.low for g in gains) * 100:+.1f} to {most_gain * 100:+.1f} % end to end"
-    text = (
-        f"rewrite: no config passes; at {span(case.improve, case.names)} the best times are"
-        f" {least:.1f}–{most:.1f} × their floor (limit: {limits}), a rewrite that reached it would"
-        f" be that much faster{end}"
-    )
+    text = f"{head} (limit: {limits}), a rewrite that reached it would be that much faster{end}"
     return _ruling(case, "rewrite", text)
 
 

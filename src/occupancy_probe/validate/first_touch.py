@@ -18,7 +18,7 @@ from occupancy_probe.records import (
     TuningAdvice,
 )
 from occupancy_probe.study import NULL, Study
-from occupancy_probe.templating import config_text, percent
+from occupancy_probe.templating import config_text, percent, plain
 from occupancy_probe.validate.collect import DeviceRecords, code_twin
 
 STUDY_TIMES = (
@@ -129,7 +129,7 @@ def advise(
     if wider is not None:
         cost = (
             f"{', '.join(wider.added)} in the key costs {wider.tuning_launches} tuned configs"
-            f" ({wider.seconds:.3g} s) and removes {percent(worst.worst)}"
+            f" ({plain(wider.seconds)} s) and removes {percent(worst.worst)}"
         )
         if wider.is_argument and not wider.not_warmed:
             return TuningAdvice(advice="add to key", why=f"{said}; {cost}")

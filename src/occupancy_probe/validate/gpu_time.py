@@ -1,10 +1,11 @@
-"""What a device's records cost in GPU time: held, busy, per arm and workload."""
+"""What a device's records cost in GPU time (held, busy, per arm and workload), and blocks they lost."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from occupancy_probe.records import GpuUse
+from occupancy_probe.gpu import HARMLESS_REASONS
+from occupancy_probe.records import Drops, GpuUse, Measurement
 from occupancy_probe.validate.collect import DeviceRecords
 
 
@@ -20,16 +21,31 @@ def gpu_use(records: DeviceRecords) -> GpuUse | None:
         workloads[m.workload] += m.gpu_seconds
         for arm, seconds in m.arm_seconds.items():
             arms[arm] += seconds
-    replicates = [r for m in timed for r in m.replicates]
-    kept = [max(map(len, r.arms.values()), default=0) for r in replicates]
-    dropped = sum(r.dropped for r in replicates)
-    found = {r.device_uuid for r in replicates if r.device_uuid} | {m.device_uuid for m in timed}
+    blocks = [_blocks(m) for m in records.measurements.values()]
+    blocks += [_blocks(m, again=True) for m in records.confirmations.values()]
+    found = {r.device_uuid for m in timed for r in m.replicates if r.device_uuid} | {
+        m.device_uuid for m in timed
+    }
     return GpuUse(
         held_seconds=sum(m.held_seconds for m in timed) + sum(d.held_seconds for d in doses),
         busy_seconds=sum(m.busy_seconds for m in timed) + sum(d.busy_seconds for d in doses),
         workloads={w: round(s, 3) for w, s in workloads.items()},
         arms={a: round(s, 3) for a, s in sorted(arms.items(), key=lambda kv: -kv[1])},
+        blocks=sum(b.blocks for b in blocks),
+        dropped=sum(b.dropped for b in blocks),
+        drops=[b for b in blocks if b.dropped],
+        uuids=sorted(found),
+    )
+
+
+def _blocks(measurement: Measurement, again: bool = False) -> Drops:
+    kept = [max(map(len, r.arms.values()), default=0) for r in measurement.replicates]
+    dropped = sum(r.dropped for r in measurement.replicates)
+    seen = {t for r in measurement.replicates if r.dropped and r.clocks for t in r.clocks.throttle}
+    return Drops(
+        workload=measurement.workload,
+        again=again,
         blocks=sum(kept) + dropped,
         dropped=dropped,
-        uuids=sorted(found),
+        reasons=sorted(seen - HARMLESS_REASONS),
     )

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Literal
 
 from occupancy_probe.records import Interval
+from occupancy_probe.templating import plain
 
 Outcome = Literal[
     "kernel win, system win",
@@ -70,26 +71,25 @@ def outcome(ratio: Interval, step_gain: Interval | None, minimum: float) -> Outc
 
 def needed_words(share: Interval, wanted: float) -> str:
     """What the kernel must reach for the projected gain at this share, or that nothing is enough."""
-    head = f"to gain {wanted * 100:.3g} % at a share of {_percent(share)}"
+    head = f"to gain {plain(wanted * 100)} % at a share of {_percent(share)}"
     best, worst = needed_speedup(share.high, wanted), needed_speedup(share.low, wanted)
     middle = needed_speedup(share.value, wanted)
     if middle is None:
         text = (
             f"{head} no kernel is fast enough: without any attention the step gains"
-            f" {most(share.value) * 100:.2g} %; the share would have to be"
+            f" {plain(most(share.value) * 100, 2)} %; the share would have to be"
             f" {needed_share(wanted) * 100:.0f} % at least"
         )
-        return text + (f" ({best:.2g} × faster at its upper end)" if best else "")
-    ends = {f"{s:.2g}" if s else "impossible" for s in (best, worst)}
-    spread = (
-        "" if len(ends) == 1 else f" ({best:.2g} × … {f'{worst:.2g} ×' if worst else 'impossible'})"
-    )
-    return f"{head} the kernel must be {middle:.2g} × faster{spread}"
+        return text + (f" ({plain(best, 2)} × faster at its upper end)" if best else "")
+    ends = {plain(s, 2) if s else "impossible" for s in (best, worst)}
+    slowest = f"{plain(worst, 2)} ×" if worst else "impossible"
+    spread = f" ({plain(best, 2)} × … {slowest})" if best and len(ends) > 1 else ""
+    return f"{head} the kernel must be {plain(middle, 2)} × faster{spread}"
 
 
 def _percent(share: Interval) -> str:
-    low, high = f"{share.low * 100:.3g}", f"{share.high * 100:.3g}"
-    return f"{share.value * 100:.3g} %" + ("" if low == high else f" ({low}–{high} %)")
+    low, high = plain(share.low * 100), plain(share.high * 100)
+    return f"{plain(share.value * 100)} %" + ("" if low == high else f" ({low}–{high} %)")
 
 
 @dataclass(frozen=True)

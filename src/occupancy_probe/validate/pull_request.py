@@ -16,7 +16,7 @@ from occupancy_probe.records import (
 )
 from occupancy_probe.study import BASELINE, NULL
 from occupancy_probe.study.expressions import evaluate
-from occupancy_probe.templating import render
+from occupancy_probe.templating import microseconds, render
 from occupancy_probe.validate.decision import span
 
 TEMPLATE = "pull_request.md.j2"
@@ -75,7 +75,7 @@ def _arms(plan: Plan, device: DeviceVerdict, by: Mapping[tuple[str, str], Result
 def _cell(result: Result | None) -> str:
     if result is None or (result.ratio is None and result.time_us is None):
         return result.verdict if result else "not measured"
-    time = f"{result.time_us:.3g} µs" if result.time_us else ""
+    time = microseconds(result.time_us) if result.time_us else ""
     if result.arm == BASELINE or result.ratio is None:
         return time
     ends = f" [{result.low:.3f}–{result.high:.3f}]" if result.low and result.high else ""

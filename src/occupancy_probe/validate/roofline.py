@@ -3,6 +3,9 @@
 The floor is the larger of bytes over bandwidth and issue clocks over all SMs. A time near it is bound
 by what the floor is made of. A time far above it is bound by waves if the grid leaves SMs idle or
 unevenly loaded, and otherwise by latency: neither memory nor issue slots are busy, warps wait.
+
+Of a whole step only the headroom over its bandwidth floor is said: it has many kernels, so the grid
+and the share of the studied one cannot explain its time.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Literal
 from occupancy_probe.gpu import device_of_nvml_name, waves
 from occupancy_probe.records import Bound, Dose, Feasibility, Interval, Plan, Result
 from occupancy_probe.study import BASELINE, NULL
+from occupancy_probe.templating import microseconds
 from occupancy_probe.validate.projection import project
 from occupancy_probe.validate.statistics import estimate
 
@@ -43,6 +47,9 @@ def bounds(
         best = _best(results, workload.name)
         if best is None or best.time_us is None or not floor.get("floor_us"):
             continue
+        if plan.times_steps:
+            found.append(_of_step(best, best.time_us, floor["bandwidth_us"]))
+            continue
         time, least = best.time_us, floor["floor_us"]
         larger: Limit = (
             "issue" if floor.get("issue_us", 0) > floor.get("bandwidth_us", 0) else "bandwidth"
@@ -51,7 +58,8 @@ def bounds(
         grid = math.prod(workload.grids[target]) if target in workload.grids else None
         used = _evenness(grid, device.sm_count, fits) if device and grid else None
         limit: Limit = "latency"
-        why = f"{time / least:.1f} × the {larger} {'yardstick' if larger == 'issue' else 'floor'} of {least:.3g} µs"
+        measure = "yardstick" if larger == "issue" else "floor"
+        why = f"{time / least:.1f} × the {larger} {measure} of {microseconds(least)}"
         if larger == "issue":
             why += f", {time / floor['bandwidth_us']:.1f} × the bandwidth's"
         if time <= NEAR * least:
@@ -76,6 +84,17 @@ def bounds(
             )
         )
     return found
+
+
+def _of_step(best: Result, time: float, least: float) -> Bound:
+    return Bound(
+        workload=best.workload,
+        arm=best.arm,
+        time_us=time,
+        floor_us=least,
+        headroom=time / least,
+        why=f"{time / least:.1f} × the bandwidth floor of {microseconds(least)}",
+    )
 
 
 def _best(results: Sequence[Result], workload: str) -> Result | None:

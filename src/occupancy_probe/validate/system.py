@@ -24,6 +24,7 @@ from occupancy_probe.records import (
 from occupancy_probe.study import BASELINE, NULL, Study
 from occupancy_probe.study.schema import Share, Throughput
 from occupancy_probe.study.series import Series, read_series
+from occupancy_probe.templating import measured_interval
 from occupancy_probe.validate.decision import Gains, span
 from occupancy_probe.validate.profile import profile_share
 from occupancy_probe.validate.projection import (
@@ -60,7 +61,7 @@ def find_system(
         return None
     if wanted is None:
         return System(gains=_gains(study, None, results, {}, served), share_source=None)
-    if wanted.series == "measured":
+    if study.times_steps:
         return _own_steps(study, wanted, measurements)
     notes: list[str] = []
     measured = dict(served)
@@ -112,9 +113,9 @@ def sentences(system: System | None) -> list[str]:
         other = next(f for f in m.fits if f.name != m.chosen)
         unit = "per request" if f.name == "line" else "per active expert"
         lines.append(
-            f"step time of {m.series}: {f.overhead_ms.value:.3g} ms [{f.overhead_ms.low:.3g}–"
-            f"{f.overhead_ms.high:.3g}] + {f.slope_ms.value:.3g} ms {unit} [{f.slope_ms.low:.3g}–"
-            f"{f.slope_ms.high:.3g}]; held-out error {f.held_out_error * 100:.1f} %"
+            f"step time of {m.series}: {measured_interval(f.overhead_ms)} ms +"
+            f" {measured_interval(f.slope_ms)} ms {unit};"
+            f" held-out error {f.held_out_error * 100:.1f} %"
             f" ({other.name}: {other.held_out_error * 100:.1f} %)"
         )
         lines += [f"{m.series}, C = {p.concurrency:g} is not fitted: {p.reason}" for p in m.flagged]
@@ -156,7 +157,9 @@ def _own_steps(study: Study, wanted: Throughput, measurements: Mapping[str, Meas
         notes.append("fewer than 3 concurrencies were measured: no throughput model")
     return System(
         model=model,
-        share_source=f"what a second pass of it adds to the step ({passes})" if passes else None,
+        share_source=f"what a second pass of it adds to the step, {passes} 2 against 1"
+        if passes
+        else None,
         shares=shares,
         needed=_needed(study, shares),
         notes=notes,

@@ -21,6 +21,7 @@ from scipy import optimize, stats
 
 from occupancy_probe.records import FlaggedPoint, Interval, ModelFit, ThroughputModel
 from occupancy_probe.study.series import Series
+from occupancy_probe.templating import plain
 
 ROUTED, EXPERTS = 6, 256
 """Experts per token and in all, of the models that the experts' form speaks of."""
@@ -197,7 +198,7 @@ def _flag(series: Series, i: int, kept: Vector, best: Fitted) -> FlaggedPoint:
     """What a point that was left out looks like, and whether requests queued there."""
     c, t = series.concurrency[i], series.step_ms[i]
     expected = float(best.at(c))
-    reason = f"{t:g} ms where the other points predict {expected:.3g} ms"
+    reason = f"{t:g} ms where the other points predict {plain(expected)} ms"
     if series.tokens_per_s is not None:
         lower = [j for j in np.flatnonzero(kept) if series.concurrency[j] < c]
         if lower:

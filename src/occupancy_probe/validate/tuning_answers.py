@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from occupancy_probe.records import Answer, Audit, AutotuneRuns, DeviceVerdict, FirstTouch
 from occupancy_probe.study import Study
-from occupancy_probe.templating import NOT_MEASURED, config_text, percent, size
+from occupancy_probe.templating import config_text, percent, plain, size
 from occupancy_probe.validate.conclusions import span
+
+_UNMEASURED = "not measured: that takes times of two of the autotuner's configs at least"
 
 
 def answers(study: Study, audit: Audit | None, devices: Sequence[DeviceVerdict]) -> list[Answer]:
@@ -62,7 +64,7 @@ def _blind(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
                 if touch.worst > 0
                 else f"{device.device_name}: no, the same config wins everywhere"
             )
-    return head + ("; ".join(said) or f"Its cost is {NOT_MEASURED}") + "."
+    return head + ("; ".join(said) or f"What that costs is {_UNMEASURED}") + "."
 
 
 def _coin(touch: FirstTouch) -> str:
@@ -117,7 +119,7 @@ def _ever(n: object, audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
         if f != "fits"
     ]
     known = f"; a config with it does not fit on {', '.join(dict.fromkeys(dying))}" if dying else ""
-    return f"{NOT_MEASURED}{known}."
+    return f"{_UNMEASURED.capitalize()}{known}."
 
 
 def _unlisted(touch: FirstTouch) -> str:
@@ -142,7 +144,7 @@ def runs_text(runs: AutotuneRuns) -> str:
         said = ", ".join(f"{config} {n} of {len(mine)}" for config, n in won.most_common())
         seconds = sorted(r.seconds for r in mine)
         parts.append(
-            f"first at {workload}: {said} ({seconds[len(seconds) // 2]:.2g} s a first call, {seconds[-1]:.2g}"
+            f"first at {workload}: {said} ({plain(seconds[len(seconds) // 2], 2)} s a first call, {plain(seconds[-1], 2)}"
             " s at most)"
         )
     return "; ".join(parts)
@@ -201,7 +203,7 @@ def _wider(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
         return "Nothing to add: no bucket holds different grids."
     text = (
         f"{wider.buckets} buckets instead of {len(audit.buckets)}: {wider.tuning_launches} tuned configs instead of"
-        f" {audit.tuning_launches}, {wider.seconds:.3g} s instead of {audit.tuning_seconds:.3g} s of timing"
+        f" {audit.tuning_launches}, {plain(wider.seconds)} s instead of {plain(audit.tuning_seconds)} s of timing"
         " (compiling comes on top)"
     )
     if not wider.is_argument:
@@ -211,7 +213,7 @@ def _wider(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
     removed = [
         f"{percent(touch.worst)} on {d.device_name}" for d in devices for touch in d.first_touch
     ]
-    return f"{text}. It removes a worst loss of {', '.join(removed) or NOT_MEASURED}."
+    return f"{text}. It removes a worst loss of {', '.join(removed)}." if removed else f"{text}."
 
 
 def _advice(devices: Sequence[DeviceVerdict]) -> str:
@@ -220,7 +222,7 @@ def _advice(devices: Sequence[DeviceVerdict]) -> str:
         for d in devices
         if d.tuning_advice is not None
     ]
-    return ("; ".join(said) or NOT_MEASURED) + "."
+    return ("; ".join(said) or "No advice: what a first touch costs is not measured") + "."
 
 
 def _s(items: Sequence[object]) -> str:

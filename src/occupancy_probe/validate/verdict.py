@@ -117,6 +117,8 @@ def _judge_device(
         )
         adopted = None
         ruling = ruling.model_copy(update={"outcome": "reject", "text": decision, "arm": None})
+    gpu = gpu_use(records)
+    lost = gpu.drops if gpu else []
     measured = sorted(records.measurements.values(), key=lambda m: m.started_at)
     commits = {m.plan_commit for m in measured}
     return DeviceVerdict(
@@ -131,7 +133,7 @@ def _judge_device(
         decision=decision,
         adopted=adopted,
         conclusions=[
-            *conclude(Findings(study, records, target, results, least, adopted, again)),
+            *conclude(Findings(study, records, target, results, least, adopted, again, lost)),
             *sentences(system),
         ],
         results=results,
@@ -146,7 +148,7 @@ def _judge_device(
             study.file.decision.margin,
             study.file.decision.alpha,
         ),
-        gpu=gpu_use(records),
+        gpu=gpu,
         calibration=line(
             records.calibration, {m.device_uuid for m in records.measurements.values()}
         )
@@ -277,7 +279,7 @@ def _no_figure(measurement: Measurement | None, baseline: tuple[str, str] | None
 
 def floors(plan: Plan, records: DeviceRecords) -> dict[str, dict[str, float]]:
     """Shortest times in µs by workload: bytes over peak bandwidth, issue clocks over all SMs at the
-    median SM clock that was measured; without a clock there is no ``issue_us``."""
+    median SM clock that was measured; without either there is no ``issue_us``."""
     device = device_of_nvml_name(records.device_name)
     found: dict[str, dict[str, float]] = {}
     for workload in plan.workloads if device else []:
@@ -287,7 +289,7 @@ def floors(plan: Plan, records: DeviceRecords) -> dict[str, dict[str, float]]:
             continue
         bounds = {"bandwidth_us": workload.bytes / (device.bandwidth_gb_s * 1e3)}
         clocks = [r.clocks.sm_mhz_median for r in measurement.replicates if r.clocks]
-        if clocks and median(clocks) > 0:
+        if workload.sm_clocks and clocks and median(clocks) > 0:
             bounds["issue_us"] = workload.sm_clocks / (device.sm_count * median(clocks))
         found[workload.name] = {**bounds, "floor_us": max(bounds.values())}
     return found
