@@ -136,7 +136,7 @@ def test_fresh_records_are_kept(matrix_of, trace_of):
 
 
 def test_one_changed_arm_and_one_broken_record_are_made_again_alone(tmp_path):
-    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "out"
+    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "sm_90"
     first = compile_matrix(path, "sm_90", folder, trace_study(load_study(path)))
     before = stamps(folder)
     assert set(before) == {f"{n}.json" for n in first}
@@ -153,7 +153,7 @@ def test_one_changed_arm_and_one_broken_record_are_made_again_alone(tmp_path):
 
 
 def test_an_arm_that_once_ran_out_of_time_is_tried_again(tmp_path):
-    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "out"
+    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "sm_90"
     trace = trace_study(load_study(path))
     first = compile_matrix(path, "sm_90", folder, trace)
     late = Reason(limit="compile time", text="no answer from the compiler in 1 s")
@@ -167,7 +167,7 @@ def test_an_arm_that_once_ran_out_of_time_is_tried_again(tmp_path):
 
 
 def test_another_kernel_source_makes_every_record_again(tmp_path):
-    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "out"
+    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "sm_90"
     path.write_text(
         path.read_text().replace("num_warps: [1, 8], num_stages: [3]", "num_warps: [8]")
     )

@@ -24,7 +24,7 @@ from occupancy_probe.research.feasibility import Compiled, compile_variant
 COMPILE_TIME = "compile time"
 """The limit of an arm that got no answer."""
 
-BATCH, BATCH_S = 64, 10.0
+BATCH, BATCH_S = 64, 5.0
 """Kernels disassembled at once, and seconds after which fewer are: nvdisasm takes 0.3 s to start."""
 
 CALL_S = 600.0
