@@ -42,10 +42,11 @@ def material(binary: Binary, target: Target) -> Material:
     """Everything but the disassembly, which is cheaper for many kernels at once."""
     nvidia = target.backend == "cuda"
     source = binary.texts["ptx" if nvidia else "llir"]
-    calls = (line for line in source.splitlines() if not line.startswith("declare"))
+    if not nvidia:  # LLVM declares what it calls
+        source = "\n".join(x for x in source.splitlines() if not x.startswith("declare"))
     return Material(
         num_warps=binary.num_warps,
-        source_mma=sum(len(_SOURCE_MMA.findall(line)) for line in calls),
+        source_mma=len(_SOURCE_MMA.findall(source)),
         pipeline=read_pipeline(binary.texts["ttgir"]),
         sass=text_section(binary.cubin) if nvidia else b"",
         counted=None if nvidia else count(read_amdgcn(binary.texts["amdgcn"])),
