@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from occupancy_probe.records import (
@@ -14,7 +16,8 @@ from occupancy_probe.records import (
     Result,
     WorkloadPlan,
 )
-from occupancy_probe.validate.roofline import bounds
+from occupancy_probe.study import load_study
+from occupancy_probe.validate.roofline import bounds, next_step
 
 
 def found(
@@ -118,3 +121,26 @@ def test_the_dose_says_whether_residency_limits(fewer, said):
         points={f"w8@{n}": DosePoint(ctas=n, shared_bytes=1) for n in (1, 2)},
     )  # fmt: skip
     assert said in found(doses={"w8": dose}).why
+
+
+FLAGSHIP = load_study(Path(__file__).parents[2] / "studies" / "dsv4_attn_occupancy.yaml")
+
+
+@pytest.mark.parametrize(("share", "beyond"), [(0.04, True), (0.3, False)])
+def test_the_next_step_has_its_bound_and_says_if_no_kernel_can_reach_the_projection(share, beyond):
+    of = Interval(value=share, low=share, high=share)
+    [said] = next_step(
+        FLAGSHIP, [found(share=of).model_copy(update={"workload": "c48"})], {"c48": of}
+    )
+    gain = 1 / (1 - share * (1 - 10 / 30)) - 1
+    assert f"would gain {gain * 100:+.1f} %" in said and "at c48 end to end" in said
+    assert (
+        "even a step without this kernel would gain less than the projected 15 %" in said
+    ) == beyond
+
+
+def test_no_next_step_without_a_share_or_where_the_rule_wants_nothing():
+    assert next_step(FLAGSHIP, [found().model_copy(update={"workload": "c48"})], {}) == []
+    of = Interval(value=0.1, low=0.1, high=0.1)
+    guard = found(share=of).model_copy(update={"workload": "c1"})
+    assert next_step(FLAGSHIP, [guard], {"c1": of}) == []

@@ -16,7 +16,7 @@ from typing import Literal
 
 from occupancy_probe.gpu import device_of_nvml_name, waves
 from occupancy_probe.records import Bound, Dose, Feasibility, Interval, Plan, Result
-from occupancy_probe.study import BASELINE, NULL
+from occupancy_probe.study import BASELINE, NULL, Study
 from occupancy_probe.templating import microseconds
 from occupancy_probe.validate.projection import project
 from occupancy_probe.validate.statistics import estimate
@@ -84,6 +84,29 @@ def bounds(
             )
         )
     return found
+
+
+def next_step(study: Study, limits: Sequence[Bound], shares: Mapping[str, Interval]) -> list[str]:
+    """What a rewrite could bring where the rule wants a gain; nothing where no share is known."""
+    improve = study.selects(study.file.decision.improve)
+    known = [(b, b.step_gain) for b in limits if b.workload in improve and b.step_gain]
+    if not known:
+        return []
+    gains = ", ".join(
+        f"{g.value * 100:+.1f} % [{g.low * 100:+.1f} to {g.high * 100:+.1f}] at {b.workload}"
+        for b, g in known
+    )
+    text = (
+        "next step: a rewrite that brought this kernel to the larger of bandwidth floor and issue"
+        f" yardstick would gain {gains} end to end"
+    )
+    projection = study.file.projection
+    if projection and all(1 / (1 - shares[b.workload].high) - 1 < projection.low for b, _ in known):
+        text += (
+            f"; even a step without this kernel would gain less than the projected"
+            f" {projection.low * 100:.3g} %: what to speed up is the rest of the step"
+        )
+    return [text]
 
 
 def _of_step(best: Result, time: float, least: float) -> Bound:

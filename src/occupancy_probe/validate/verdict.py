@@ -29,7 +29,7 @@ from occupancy_probe.validate.dose import judge_doses
 from occupancy_probe.validate.first_touch import with_autotuner
 from occupancy_probe.validate.gpu_time import gpu_use
 from occupancy_probe.validate.preregistration import not_preregistered
-from occupancy_probe.validate.roofline import bounds
+from occupancy_probe.validate.roofline import bounds, next_step
 from occupancy_probe.validate.statistics import (
     Compared,
     classify,
@@ -135,6 +135,7 @@ def _judge_device(
         conclusions=[
             *conclude(Findings(study, records, target, results, least, adopted, again, lost)),
             *sentences(system),
+            *next_step(study, limits, system.shares if system else {}),
         ],
         results=results,
         floors=least,
