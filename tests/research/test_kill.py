@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -49,7 +50,9 @@ def command(tmp_path):
 
 
 def compiled(cache):
-    return {p.parent.name: p.stat().st_mtime_ns for p in cache.rglob("*.cubin")}
+    """When each binary in Triton's cache was made; folders of unfinished ones come and go."""
+    made = (Path(place, f) for place, _, files in os.walk(cache) for f in files)
+    return {p.parent.name: p.stat().st_mtime_ns for p in made if p.suffix == ".cubin"}
 
 
 def test_killed_and_started_again(command):
@@ -78,3 +81,27 @@ def test_killed_and_started_again(command):
         before = Feasibility.model_validate_json(kept[name])
         after = read_record(records / name, Feasibility)
         assert after.variants == before.variants and after.verdict == before.verdict
+
+
+@pytest.mark.parametrize("known", [0, 1, 4, 9])
+def test_whenever_it_is_killed_nothing_that_was_compiled_is_compiled_again(tmp_path, known):
+    study = copy_fixture("tiny_limits", tmp_path / "study")
+    results, cache = tmp_path / "results", tmp_path / "cache"
+    write_record(results / "trace.json", trace_study(load_study(study)))
+    words = ["compile", str(study), "--results", str(results), "--workers", "2"]
+    command = [sys.executable, "-m", "occupancy_probe", *words]
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
+    first = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    while first.poll() is None and len(compiled(cache)) < known:
+        time.sleep(0.01)
+    first.kill()
+    first.wait()
+    made = compiled(cache)
+    assert len(made) >= known
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    after = compiled(cache)
+    assert {key: after[key] for key in made} == made
+    for target_name in ("sm_90", "sm_120"):
+        folder = results / "feasibility" / target_name
+        found = [read_record(p, Feasibility).verdict for p in sorted(folder.glob("*.json"))]
+        assert sorted(found) == ["fits"] * 5 + ["rejected"] * 2

@@ -6,9 +6,10 @@ import pytest
 from conftest import FIXTURES, copy_fixture
 
 from occupancy_probe.gpu import target
+from occupancy_probe.gpu.targets import targets
 from occupancy_probe.launch.launches import trace_study
 from occupancy_probe.records import Feasibility, Reason, read_record, write_record
-from occupancy_probe.research.matrix import read_matrix, summary
+from occupancy_probe.research.matrix import feasibility_matrices, read_matrix, summary
 from occupancy_probe.study import load_study
 from research.conftest import compile_matrix
 
@@ -68,6 +69,20 @@ def test_F4_stages_without_a_dot_are_phantoms(matrix_of, name):
     assert [r.same_code_as for r in stages[1:]] == ["baseline"] * 3
     assert matrix["num_warps-8"].same_code_as is None
     assert matrix["num_warps-8"].code_sha256 != stages[0].code_sha256
+
+
+def test_F4_on_every_target(tmp_path):
+    names = list(targets())
+    path = copy_fixture("tiny_limits", tmp_path / "study")
+    text = path.read_text().replace("[sm_90, sm_120]", f"[{', '.join(names)}]")
+    path.write_text(text.replace("  - {vary: {num_warps: [6, 8, 64]}, why: limits}\n", ""))
+    study, all_targets = load_study(path), [target(n) for n in names]
+    found = feasibility_matrices(study, trace_study(study), all_targets, tmp_path, workers=2)
+    assert len(found) == 12
+    for name, records in found.items():
+        same = {arm: r.same_code_as for arm, r in records.items()}
+        phantoms = {f"num_stages-{n}": "baseline" for n in (1, 3, 4)}
+        assert same == {"baseline": None, **phantoms}, name
 
 
 def test_F6_2048_threads(matrix_of):
