@@ -28,7 +28,7 @@ def study_with(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, matrix_of):
-    """`require_fit` over the compiled fixture; the exit status and feasibility.json."""
+    """`summarize` and `require_fit` over the compiled fixture: the exit status, feasibility.json."""
 
     def command(path):
         study, results = load_study(path), tmp_path / "results"
@@ -36,6 +36,7 @@ def run(tmp_path, matrix_of):
         for name in study.file.targets:
             found = summary(target(name), matrix_of(LIMITS, name).records, study.must_fit(name))
             (results / "feasibility" / f"{name}.json").write_text(json.dumps(found))
+        assert main(["summarize", str(path), "--results", str(results)]) == 0
         status = main(["require_fit", str(path), "--results", str(results)])
         return status, json.loads((results / "feasibility.json").read_text())
 
@@ -67,6 +68,7 @@ def test_arms_that_do_not_fit_fail_it_with_one_line_per_target(study_with, run, 
     failed = found["targets"]["sm_120"]["must_fit_failed"]
     assert failed.keys() == {"num_warps-6", "num_warps-64"}
     assert "2,048 threads > 1,024" in failed["num_warps-64"]
+    assert found["targets"]["sm_120"]["reasons"]["num_warps-64"] == [failed["num_warps-64"]]
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all("must fit on sm_" in line and "num_warps-64 (" in line for line in lines)

@@ -245,6 +245,9 @@ def summary(
         "target": target.name,
         "arms": {name: digest(r.model_dump(mode="json"))[:16] for name, r in records.items()},
         **{v: by_verdict.get(v, []) for v in ("fits", "rejected", "unsupported")},
+        "reasons": {
+            n: [reason.text for reason in r.reasons] for n, r in records.items() if r.reasons
+        },
         "unsupported_because": unsupported_because(records),
         "same_code": {n: r.same_code_as for n, r in records.items() if r.same_code_as},
         "spills": [n for n, r in records.items() if r.spill_store_bytes or r.spill_load_bytes],
