@@ -127,7 +127,8 @@ def test_C5_bad_arms_that_are_timed_lose_nothing_but_themselves(
     for replicate in record.replicates:
         assert set(replicate.arms) == {"baseline", "null", "w8"}
         assert replicate.device_uuid == gpu.uuid
-        assert all(len(s) + replicate.dropped == 4 for s in replicate.arms.values())
+        kept = {len(s) for s in replicate.arms.values()}
+        assert kept == {4} or (len(kept) == 1 and sum(kept) + replicate.dropped == 12)
     assert 0 < record.busy_seconds < record.held_seconds
 
 

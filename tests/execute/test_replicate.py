@@ -1,4 +1,4 @@
-"""The parts of a replicate that need no GPU: fresh memory, and which blocks count."""
+"""The part of a replicate that needs no GPU: fresh memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import random
 
 import torch
 
-from occupancy_probe.execute.replicate import fresh, steady
-from occupancy_probe.gpu import DeviceState
+from occupancy_probe.execute.replicate import fresh
 
 
 def test_fresh_memory_holds_the_same_values_and_shares_what_was_shared():
@@ -28,16 +27,3 @@ def test_fresh_memory_holds_the_same_values_and_shares_what_was_shared():
     found[0]["z"].fill_(5)
     assert found[0]["y"].eq(5).all(), "views of one buffer are views of one buffer"
     assert base[0] == 0
-
-
-def state(mhz=1980, reasons=()):
-    return DeviceState(mhz, 50, 300.0, tuple(reasons))
-
-
-def test_blocks_with_a_throttle_reason_or_another_clock_do_not_count():
-    states = [state(), state(1925), state(1900), state(reasons=["sw_power_cap"]), state()]
-    assert steady(states, 0.03) == [True, True, False, False, True]
-
-
-def test_a_set_application_clock_is_no_throttling():
-    assert steady([state(reasons=["applications_clocks_setting"])] * 2, 0.03) == [True, True]

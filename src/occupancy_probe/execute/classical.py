@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
-from occupancy_probe.execute.replicate import TimedArm, event, prepared, shuffled
+from occupancy_probe.execute.blocks import event, shuffled
+from occupancy_probe.execute.replicate import TimedArm, prepared
 from occupancy_probe.execute.rotation import Rotation
 from occupancy_probe.launch import Inputs
 

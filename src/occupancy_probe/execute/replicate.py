@@ -6,24 +6,29 @@ import gc
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from occupancy_probe.execute.blocks import (
+    Block,
+    Launch,
+    Spent,
+    Sweep,
+    event,
+    shuffled,
+    steady,
+    take_blocks,
+)
 from occupancy_probe.execute.rotation import Rotation
-from occupancy_probe.gpu import HARMLESS_REASONS, DeviceState, read_state
+from occupancy_probe.gpu import DeviceState, read_state
 from occupancy_probe.launch import Inputs, Problem
 from occupancy_probe.launch.padding import Padding
 from occupancy_probe.records import Clocks, Replicate
-
-_LEAD_CYCLES = 60_000
-"""About 30 µs for which the GPU spins before a block, so that the queue is filled behind it: else the
-first sample of a block would contain the time in which the CPU launches it."""
-
-Launch = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -48,39 +53,6 @@ class TimedArm:
         """One launch of the Problem."""
         with self.padding or nullcontext():
             self._problem.launch(inputs, self._config)
-
-
-@dataclass
-class Spent:
-    """GPU seconds of samples.
-
-    busy_s: seconds between CUDA events right before and right after work that was queued on the GPU:
-    samples, the sweeps between them and the clock warm-up. Making inputs, captures and first
-    launches count as idle, though the GPU works for a part of them: a lower bound.
-    arms: per arm, its share of the samples.
-    """
-
-    busy_s: float = 0.0
-    arms: dict[str, float] = field(default_factory=dict)
-
-    def add(self, arm: str, milliseconds: float) -> None:
-        self.busy_s += milliseconds / 1e3
-        self.arms[arm] = self.arms.get(arm, 0.0) + milliseconds / 1e3
-
-
-class Sweep:
-    """Reads a buffer between samples, so that the inputs of the next one are not in the L2 cache."""
-
-    def __init__(self, size: int) -> None:
-        self._values = torch.zeros(size // 4, device="cuda") if size else None
-        self._sum = torch.zeros((), device="cuda")
-
-    def __bool__(self) -> bool:
-        return self._values is not None
-
-    def __call__(self) -> None:
-        assert self._values is not None
-        torch.sum(self._values, dim=0, out=self._sum)
 
 
 def take_replicate(
@@ -111,18 +83,30 @@ def take_replicate(
             begin(arm)
             ready[arm] = prepared(arms[arm], launched, timing.regime)
         begin("")
-        samples, states = _blocks(ready, rotation.launches, sweep, timing, rng, uuid, spent)
+        taken = take_blocks(
+            lambda: Block(ready, sweep, rng),
+            timing.blocks,
+            partial(read_state, uuid),
+            timing.clock_tolerance,
+        )
     finally:
         gc.enable()
+    times = [block.times(spent) for block, _ in taken]
+    states = [seen for _, seen in taken]
     keep = steady(states, timing.clock_tolerance)
     return Replicate(
         process=place[0],
         allocation=place[1],
         device_uuid=uuid,
         arms={
-            a: [round(v, 4) for v, k in zip(s, keep, strict=True) if k] for a, s in samples.items()
+            a: [
+                round(t[a] * 1e3 / rotation.launches, 4)
+                for t, k in zip(times, keep, strict=True)
+                if k
+            ]
+            for a in ready
         },
-        clocks=_clocks(states),
+        clocks=_clocks([state for seen in states for state in seen]),
         dropped=keep.count(False),
     )
 
@@ -194,12 +178,6 @@ class _timed:
         self._spent.busy_s += self._start.elapsed_time(end) / 1e3
 
 
-def event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
 def prepared(arm: TimedArm, launched: list[Inputs], regime: str) -> Launch:
     """What one sample of the arm runs, run once already."""
     arm.launch(launched[0])  # loads the binary: not possible during a capture
@@ -229,63 +207,6 @@ def prepared(arm: TimedArm, launched: list[Inputs], regime: str) -> Launch:
     torch.cuda.current_stream().wait_stream(stream)
     graph.replay()
     return graph.replay
-
-
-def _blocks(
-    ready: dict[str, Launch],
-    launches: int,
-    sweep: Sweep,
-    timing: Timing,
-    rng: random.Random,
-    uuid: str,
-    spent: Spent,
-) -> tuple[dict[str, list[float]], list[DeviceState]]:
-    """All blocks; the next one is queued while one runs, so that the GPU does not wait."""
-    samples: dict[str, list[float]] = {arm: [] for arm in ready}
-    states: list[DeviceState] = []
-    running: list[tuple[str, Any, Any, Any]] = []
-    for block in range(timing.blocks + 1):
-        queued = _queue(ready, sweep, rng) if block < timing.blocks else []
-        if running:
-            states.append(read_state(uuid))  # while the block runs, not in a pause after it
-            running[-1][3].synchronize()
-            for arm, before, start, end in running:
-                samples[arm].append(start.elapsed_time(end) * 1e3 / launches)
-                spent.add(arm, before.elapsed_time(end))
-        running = queued
-    return samples, states
-
-
-def _queue(
-    ready: dict[str, Launch], sweep: Sweep, rng: random.Random
-) -> list[tuple[str, Any, Any, Any]]:
-    """Every arm once in random order: its name, events before the sweep, before and after it."""
-    torch.cuda._sleep(_LEAD_CYCLES)
-    events = []
-    for arm in shuffled(ready, rng):
-        start = before = event()
-        if sweep:
-            sweep()
-            start = event()
-        ready[arm]()
-        events.append((arm, before, start, event()))
-    return events
-
-
-def shuffled(items: Iterable[Any], rng: random.Random) -> list[Any]:
-    order = list(items)
-    rng.shuffle(order)
-    return order
-
-
-def steady(states: list[DeviceState], tolerance: float) -> list[bool]:
-    """Which blocks count: no throttle reason, SM clock within ``tolerance`` of the median."""
-    middle = statistics.median(s.sm_clock_mhz or 0 for s in states)
-    return [
-        not (set(s.throttle_reasons) - HARMLESS_REASONS)
-        and abs((s.sm_clock_mhz or 0) - middle) <= tolerance * middle
-        for s in states
-    ]
 
 
 def _clocks(states: list[DeviceState]) -> Clocks:

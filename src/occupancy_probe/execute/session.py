@@ -45,8 +45,9 @@ class Session:
         point: ``axes``, ``arms`` (name → config and perhaps ``shared_bytes``), ``rotation``.
         """
         from occupancy_probe.execute import replicate as r
+        from occupancy_probe.execute.blocks import Spent, Sweep
 
-        started, spent = time.perf_counter(), r.Spent()
+        started, spent = time.perf_counter(), Spent()
         seed = self.job["seed"] + 10_000 * self.job["process"]
         rng = random.Random(f"{seed} {workload} {first_allocation}")
         rotation = Rotation(**point["rotation"])
@@ -55,7 +56,7 @@ class Session:
             for name, arm in point["arms"].items()
         }
         instances = r.make_instances(self.problem, point["axes"], rotation.sets, seed)
-        sweep = r.Sweep(rotation.swept_bytes)
+        sweep = Sweep(rotation.swept_bytes)
         taken = []
         for allocation in range(first_allocation, first_allocation + allocations):
             instances = r.fresh(instances, rng)
@@ -98,7 +99,8 @@ def session() -> Iterator[Session]:
     job = receive()
     import torch
 
-    from occupancy_probe.execute.replicate import Spent, warm_up
+    from occupancy_probe.execute.blocks import Spent
+    from occupancy_probe.execute.replicate import warm_up
     from occupancy_probe.gpu import session as nvml
 
     problem = job_problem(job)
