@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import ClassVar
 
 import pytest
@@ -38,6 +39,29 @@ def test_a_run_that_fails_is_kept_with_its_reason_and_gives_the_gpu_back():
     assert (turn.said[0], turn.said[-1], turn.said.count("enter")) == ("enter", "leave", 1)
     assert found.winner == {}
     assert "CUDA" in found.error or "NVIDIA" in found.error
+
+
+def test_no_process_tunes_before_all_of_its_group_are_ready_or_gone():
+    group, said = runs._Group(3), []
+
+    class Turn:
+        environment: ClassVar = {}
+
+        def enter(self):
+            said.append("enter")
+            return {}
+
+        def leave(self):
+            pass
+
+    first, second, dead = (runs._TurnOf(group, Turn()) for _ in range(3))
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(turn.enter) for turn in (first, second)]
+        assert not wait(waiting, timeout=0.2).done and said == []
+        dead.leave()  # its process ended before it was ready
+        assert len(wait(waiting, timeout=10).done) == 2
+    first.leave()
+    assert said == ["enter"] * 2
 
 
 def test_the_first_and_the_last_workload_unless_named():

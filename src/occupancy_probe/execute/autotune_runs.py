@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Condition
 from typing import Any
 
 from occupancy_probe.exc import DeviceError
@@ -18,8 +19,9 @@ from occupancy_probe.study import Study, Workload
 WORKER = "occupancy_probe.execute.autotune_worker"
 LIMIT_S = 600.0
 """For one run: compiling every config and timing it."""
-AHEAD = 3
-"""Processes at once: one tunes on the GPU while the others import."""
+TOGETHER = 5
+"""Processes that start at once. All import before the first of them tunes: a launch is timed from
+Python, so a busy CPU would show in it."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -40,13 +42,17 @@ def autotune_runs(
     wanted = [(w, seed) for w in workloads for seed in range(count)]
     runs: list[AutotuneRun] = []
 
-    def run(workload: Workload, seed: int) -> AutotuneRun:
-        return _run(study, workload, seed, GpuTurn(device))
+    for first in range(0, len(wanted), TOGETHER):
+        some = wanted[first : first + TOGETHER]
+        group = _Group(len(some))
 
-    with ThreadPoolExecutor(AHEAD) as pool:
-        for found in pool.map(run, *zip(*wanted, strict=True)):
-            runs.append(found)
-            progress(len(runs), len(wanted), f"first call at {found.workload}")
+        def run(workload: Workload, seed: int, group: _Group = group) -> AutotuneRun:
+            return _run(study, workload, seed, _TurnOf(group, GpuTurn(device)))
+
+        with ThreadPoolExecutor(len(some)) as pool:
+            for found in pool.map(run, *zip(*some, strict=True)):
+                runs.append(found)
+                progress(len(runs), len(wanted), f"first call at {found.workload}")
     return AutotuneRuns(
         study=study.name,
         depends={"launch": study.launch_digest},
@@ -66,6 +72,48 @@ def chosen(study: Study, names: Sequence[str]) -> list[Workload]:
     if unknown := [n for n in names if n not in known]:
         raise DeviceError(f"no workload {', '.join(unknown)}; the study has {', '.join(known)}")
     return [known[n] for n in names]
+
+
+class _Group:
+    """Processes that started together."""
+
+    def __init__(self, size: int) -> None:
+        self._starting = size
+        self._changed = Condition()
+
+    def arrived(self) -> None:
+        """One is ready, or will never be."""
+        with self._changed:
+            self._starting -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until every one has arrived."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._starting <= 0)
+
+
+class _TurnOf:
+    """The turn of one process of a group: it begins when all of them are ready."""
+
+    def __init__(self, group: _Group, turn: Turn) -> None:
+        self.environment: Mapping[str, str] = turn.environment
+        self._group, self._turn = group, turn
+        self._arrived = False
+
+    def enter(self) -> dict[str, Any]:
+        self._arrive()
+        self._group.wait()
+        return self._turn.enter()
+
+    def leave(self) -> None:
+        self._arrive()
+        self._turn.leave()
+
+    def _arrive(self) -> None:
+        if not self._arrived:
+            self._arrived = True
+            self._group.arrived()
 
 
 def _run(study: Study, workload: Workload, seed: int, turn: Turn) -> AutotuneRun:
