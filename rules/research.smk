@@ -6,13 +6,13 @@ compiles), feasibility/<target>.json over them, feasibility.json over all target
 GPU driver/<device>.json.
 """
 
-# One job for all targets of a study: processes start once, and no core waits for a target's end.
+# One job for all targets of a study: processes start once, and targets' compiles follow without a gap.
 for name, study in STUDIES.items():
 
     rule:
         """Compile every arm for every target, out of process, and judge it by the target's limits."""
         name:
-            f"compile_{name}"
+            f"matrix_of_{name}"
         input:
             study=str(study.path),
             trace=f"results/{name}/trace.json",

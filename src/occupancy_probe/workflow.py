@@ -100,7 +100,7 @@ def evidence_files(study: str) -> list[str]:
 def records_of(study: Study, device: str) -> list[str]:
     """What is here of a device that is not, and of the step; publishing says so if there is nothing."""
     folder = Path(f"results/{study.name}")
-    kinds = ("measurement", "autotune", "serving")
+    kinds = ("measurement", "confirmation", "dose", "driver", "autotune", "serving")
     found = [
         p
         for k in kinds
@@ -129,7 +129,7 @@ def compile_digest(study: Study, *targets: str) -> str:
             {name: (target(name).model_dump(), study.must_fit(name)) for name in names},
             study.file.limits.model_dump(),
             version("triton"),
-            digest_sources("launch", "research"),
+            digest_sources("gpu", "launch", "research"),
         ]
     )[:16]
 

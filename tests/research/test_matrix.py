@@ -9,6 +9,8 @@ from occupancy_probe.gpu import target
 from occupancy_probe.gpu.targets import targets
 from occupancy_probe.launch.launches import trace_study
 from occupancy_probe.records import Feasibility, Reason, read_record, write_record
+from occupancy_probe.research import workers
+from occupancy_probe.research.code import digest_codes
 from occupancy_probe.research.matrix import feasibility_matrices, read_matrix, summary
 from occupancy_probe.study import load_study
 from research.conftest import compile_matrix
@@ -201,3 +203,30 @@ def test_H5_a_broken_record_is_left_out_of_the_matrix(matrix_of, tmp_path):
     assert read_matrix(tmp_path) == {n: matrix[n] for n in sorted(matrix.records)}
     (tmp_path / "baseline.json").write_text("{")
     assert read_matrix(tmp_path).keys() == matrix.records.keys() - {"baseline"}
+
+
+def test_a_record_that_other_code_of_ours_made_is_made_again(tmp_path):
+    path, folder = copy_fixture("tiny", tmp_path / "study"), tmp_path / "sm_90"
+    trace = trace_study(load_study(path))
+    first = compile_matrix(path, "sm_90", folder, trace)["baseline"]
+    old = first.model_copy(update={"ctas_per_sm": 1, "depends": {**first.depends, "code": "old"}})
+    write_record(folder / "baseline.json", old)
+    again = compile_matrix(path, "sm_90", folder, trace)["baseline"]
+    assert again.ctas_per_sm == first.ctas_per_sm > 1
+    assert again.depends == first.depends
+
+
+def refuse_eight_warps(materials, of):
+    if any(m.num_warps == 8 for m in materials):
+        raise ValueError("no such listing")
+    return digest_codes(materials, of)
+
+
+def test_a_listing_that_cannot_be_read_costs_its_own_arm_its_digest(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "digest_codes", refuse_eight_warps)
+    path = copy_fixture("tiny", tmp_path / "study")
+    found = compile_matrix(path, "sm_90", tmp_path / "sm_90", trace_study(load_study(path)))
+    assert [n for n, r in found.items() if r.code is None] == ["num_warps-8"]
+    [said] = found["num_warps-8"].warnings
+    assert "machine code cannot be read: ValueError: no such listing" in said
+    assert found["num_warps-8"].verdict == "fits"

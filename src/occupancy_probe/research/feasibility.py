@@ -44,6 +44,8 @@ class Compiled:
     unsupported: bool = False
     material: Material | None = None
     """What the digest of the code is still to be made from."""
+    warning: str | None = None
+    """What does no harm to the figures and is to be known."""
 
 
 def compile_variant(folder: Path, spec: Specialization, target: Target) -> Compiled:
@@ -194,8 +196,11 @@ def judge_arm(
     reasons: list[Reason] = []
     unsupported = False
     variants: list[Variant] = []
+    warnings: list[str] = []
     for key, workloads in users.items():
         one, spec = compiled[key], specializations[key]
+        if one.warning:
+            warnings.append(f"{spec.kernel}: {one.warning}")
         if one.figures is None:
             assert one.reason is not None
             reasons.append(one.reason)
@@ -227,7 +232,7 @@ def judge_arm(
         verdict=verdict,
         reasons=reasons,
         variants=variants,
-        warnings=list(dict.fromkeys(filter(None, map(_spill_warning, variants)))),
+        warnings=list(dict.fromkeys([*filter(None, map(_spill_warning, variants)), *warnings])),
         compile_seconds=round(sum(v.compile_seconds for v in variants), 3),
         **figures,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from occupancy_probe.digest import digest
+from occupancy_probe.digest import digest, digest_sources
 from occupancy_probe.exc import RecordError
 from occupancy_probe.gpu import Target
 from occupancy_probe.launch.compile import compiler_versions
@@ -171,11 +172,18 @@ class _Matrix:
         }
 
 
+@cache
+def _code() -> str:
+    """Of what makes figures of a binary; the binaries themselves stay in Triton's cache."""
+    return digest_sources("gpu", "launch", "research")
+
+
 def _depends(study: Study, target: Target, config: Mapping[str, Any]) -> dict[str, str]:
     found = {
         "launch": study.launch_digest,
         "arm": digest(config),
         "target": digest(target.model_dump())[:16],
+        "code": _code(),
     }
     if study.file.limits.spill_bytes is not None:
         found["spill_bytes"] = str(study.file.limits.spill_bytes)

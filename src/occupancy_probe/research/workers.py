@@ -101,8 +101,16 @@ class Workers:
                 batch = digesting.pop(future)
                 try:
                     codes = future.result()
-                except Exception:  # a digest is a comfort: no arm is lost for want of it
-                    codes = [None] * len(batch)
+                except Exception as e:  # a digest is a comfort: no arm is lost for want of it
+                    if len(batch) > 1:  # whose fault it is shows one by one
+                        for key, one in batch.items():
+                            given = ([one.material], jobs[key][1])
+                            again = schedule(digest_codes, *given, limit_s=CALL_S)
+                            digesting[again] = {key: one}
+                        continue
+                    codes = [None]
+                    said = f"its machine code cannot be read: {type(e).__name__}: {e}"[:200]
+                    batch = {k: dataclasses.replace(c, warning=said) for k, c in batch.items()}
                 for (key, one), code in zip(batch.items(), codes, strict=True):
                     figures = {**(one.figures or {}), "code": code}
                     yield key, dataclasses.replace(one, figures=figures, material=None)
