@@ -55,8 +55,12 @@ def gather(
     if _same(staging, evidence):
         shutil.rmtree(staging)
     else:
-        shutil.rmtree(evidence, ignore_errors=True)
+        replaced = evidence.with_name(f".{device}.old")
+        shutil.rmtree(replaced, ignore_errors=True)
+        if evidence.exists():  # never without any: a kill leaves the one or the other
+            evidence.rename(replaced)
         staging.rename(evidence)
+        shutil.rmtree(replaced, ignore_errors=True)
     return check.measured
 
 
@@ -105,9 +109,12 @@ class _Check:
                 here if self._taken_here(kind, here) else self.evidence / f"{kind}.json",
             )
         yield from self._extra(Path("audit.json"), root / "audit.json")
-        calibrated = sorted(self.results.parent.glob(f"calibration/{self.device}*.json"))
-        for path in calibrated or self.evidence.glob("calibration/*.json"):
-            yield Path("calibration", path.name), path
+        folder = self.results.parent / "calibration"
+        if not (folder / f"{self.device}.json").exists():
+            folder = self.evidence / "calibration"
+        for name in (f"{self.device}.json", f"{self.device}-samples.json"):
+            if (folder / name).exists():
+                yield Path("calibration", name), folder / name
 
     def _of(self, kind: str) -> list[Path]:
         """The device's files of ``kind``: those here, or those published where none may be here."""
