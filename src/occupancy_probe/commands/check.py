@@ -40,9 +40,10 @@ def run(options: Namespace) -> None:
                 report,
             )
         else:
+            gpus = same_model()  # first of all: without one there is nothing to read either
             trace = records.read_record(options.results / "trace.json", records.Trace)
             traffic = {w: int(t["bytes"]) for w, t in trace.traffic.items()}
-            with assigned(same_model()) as gpu:
+            with assigned(gpus) as gpu:
                 turn = GpuTurn(gpu)
                 found = check_arms(
                     study,
@@ -59,6 +60,6 @@ def run(options: Namespace) -> None:
     write_index(folder / f"{options.device}.json", {n: r.verdict for n, r in found.items()})
     wrong = [n for n, r in found.items() if r.verdict != "right"]
     print(
-        f"{study.name}: {options.device}: {len(found) - len(wrong)} right, not right: {wrong or 'none'}"
+        f"{study.name}: {options.device}: {len(found) - len(wrong)} right, not right: {', '.join(wrong) or 'none'}"
         + (f", GPU held {held_s:.1f} s" if held_s else "")
     )

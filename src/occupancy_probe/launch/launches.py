@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from occupancy_probe.exc import StudyError
 from occupancy_probe.gpu import Target, device
 from occupancy_probe.launch.device import planned_sm_count
 from occupancy_probe.launch.encoding import relative
@@ -58,6 +59,7 @@ def trace_study(study: Study) -> Trace:
                     launches.append(
                         ArmTrace(target=target.name, arm=arm.name, workload=workload.name, **traced)
                     )
+    _require_studied(study, specializations, launches)
     first = study.workloads[0].axes
     return Trace(
         study=study.name,
@@ -73,6 +75,18 @@ def trace_study(study: Study) -> Trace:
             for path in sorted(origin.sources)
         },
     )
+
+
+def _require_studied(
+    study: Study, specializations: Mapping[str, Specialization], launches: Sequence[ArmTrace]
+) -> None:
+    """The kernel that the study names is launched at all, unless no launch came so far."""
+    launched = {s.kernel for s in specializations.values()}
+    if study.file.kernel.function not in launched and any(not t.error for t in launches):
+        raise StudyError(
+            f"{study.path}: kernel.function: {study.file.kernel.function!r} is not launched; the"
+            f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
+        )
 
 
 def _trace(

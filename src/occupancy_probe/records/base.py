@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from glob import escape
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -43,6 +44,8 @@ R = TypeVar("R", bound=Record)
 def write_text(path: Path, text: str) -> None:
     """Write ``path`` as a whole or not at all: temporary file beside it, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{escape(path.name)}.*"):  # by a run that was killed just then
+        left.unlink(missing_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

@@ -104,9 +104,9 @@ class Workers:
                 except Exception as e:  # a digest is a comfort: no arm is lost for want of it
                     if len(batch) > 1:  # whose fault it is shows one by one
                         for key, one in batch.items():
-                            given = ([one.material], jobs[key][1])
-                            again = schedule(digest_codes, *given, limit_s=CALL_S)
-                            digesting[again] = {key: one}
+                            alone, of = [one.material], jobs[key][1]
+                            future = schedule(digest_codes, alone, of, limit_s=CALL_S)
+                            digesting[future] = {key: one}
                         continue
                     codes = [None]
                     said = f"its machine code cannot be read: {type(e).__name__}: {e}"[:200]
