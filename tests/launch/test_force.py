@@ -54,12 +54,12 @@ def test_force_goes_through_autotuners_and_heuristics(kernels, stack):
             for n in (128, 100):
                 kernel[lambda given: (triton.cdiv(128, given["BLOCK"]),)](meta(n), meta(n), n)
         assert rule.launches == 2
-        assert rule.bypassed >= 2
+        assert rule.bypassed == 2, "a launch is one, however many autotuners stand around it"
 
     found = launched(launch)
     assert [s.options["num_warps"] for s, _ in found] == [8, 8]
     assert [c.scalars["BLOCK"] for _, c in found] == [32, 32]
-    assert [c.scalars["EVEN"] for _, c in found] == [stack != "guessed_over_tuned" or True, False]
+    assert [c.scalars["EVEN"] for _, c in found] == [True, False]
     assert [c.grid for _, c in found] == [[4], [4]]
 
 
@@ -147,7 +147,8 @@ def test_rules_are_read_from_both_forms():
     expected = {"a.b:k": {"num_warps": 8}, "c:d": {"BLOCK": 16}}
     assert parse_rules('a.b:k={"num_warps": 8}\nc:d={"BLOCK": 16}') == expected
     assert parse_rules(json.dumps(expected)) == expected
-    for wrong in ("a.b={}", "a:b={}", "a:b=8", "a:b={", '{"a": 1}'):
+    twice = 'a:b={"BLOCK": 16}\na:b={"num_warps": 8}'
+    for wrong in ("a.b={}", "a:b={}", "a:b=8", "a:b={", '{"a": 1}', twice):
         with pytest.raises(ForceError):
             parse_rules(wrong)
 

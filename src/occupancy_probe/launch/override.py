@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from contextvars import ContextVar
 from typing import Any
 
 from occupancy_probe.exc import ForceError, ProblemError
+from occupancy_probe.launch import naming
 from occupancy_probe.launch.force import pre_hook
 from occupancy_probe.launch.intercept import Interceptor, Run, install, remove
 from occupancy_probe.launch.override_check import complete
-from occupancy_probe.launch.unwrap import is_kernel, unwrap
+from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.launch_options import CONFIG_OPTIONS
 
 log = logging.getLogger("occupancy_probe")
@@ -24,12 +24,15 @@ log = logging.getLogger("occupancy_probe")
 class Rule:
     """One forced kernel: its name, its whole config once the kernel is known, and its use.
 
-    launches: launches made under the config. bypassed: calls that an autotuner would have decided.
+    launches: launches made under the config. bypassed: those whose config an autotuner would have
+    chosen.
     """
 
     def __init__(self, name: str, config: Mapping[str, Any]) -> None:
         self.name = name
         self.config = dict(config)
+        self.given = dict(config)
+        self.found: Any = None
         self.kernel: Any = None
         self.hook: Any = None
         self.launches = 0
@@ -42,9 +45,13 @@ class Rule:
             self.name = self.name if ":" in self.name else unwrap(kernel).__name__
         except ProblemError as e:
             raise ForceError(f"{self.name}: {e}") from e
-        self.config = complete(self.name, kernel, self.config)
-        self.hook = pre_hook(kernel)
-        self.kernel = unwrap(kernel)
+        self.config = complete(self.name, kernel, self.given)
+        self.hook = pre_hook(kernel, self.config)
+        self.found, self.kernel = kernel, unwrap(kernel)
+
+    def forget_launches(self) -> None:
+        """Count from nothing: what was launched so far is another process's."""
+        self.launches = self.bypassed = 0
 
     def __str__(self) -> str:
         used = f"{self.launches} launches" if self.launches != 1 else "1 launch"
@@ -75,12 +82,23 @@ def force(kernel: Any, config: Mapping[str, Any]) -> Iterator[Rule]:
         log.info("%s", rule)
 
 
+_past: ContextVar[Rule | None] = ContextVar("past an autotuner", default=None)
+"""The rule under which an autotuner was passed by on the way to the launch."""
+_UNKNOWN = object()
+
+
 class Overrides(Interceptor):
-    """Applies rules to launches; a rule that only has a name is bound when its module is there."""
+    """Applies rules to launches.
+
+    A rule that only has a name follows it: from when there is such a kernel, be it in the middle of
+    an import, until the name is settled. What a layer was found to be is kept until a rule is bound.
+    """
 
     def __init__(self, rules: list[Rule], used: Callable[[Rule], None] = lambda rule: None) -> None:
         self._rules = rules
         self._used = used
+        self._named = [r for r in rules if r.kernel is None]
+        self._open = list(self._named)
         self._by_layer: dict[int, Rule | None] = {}
         self._seen: list[Any] = []  # keeps what was looked up alive, so that no id is used again
 
@@ -93,9 +111,12 @@ class Overrides(Interceptor):
         if (rule := self._rule(tuner)) is None:
             return proceed(*args, **kwargs)
         args, kwargs = _merged(tuner, rule, args, kwargs)
-        rule.bypassed += 1
         tuner.best_config = _as_config(rule.config)  # wrappers read it to build their grids
-        return tuner.fn.run(*args, **kwargs)
+        token = _past.set(rule)
+        try:
+            return tuner.fn.run(*args, **kwargs)
+        finally:
+            _past.reset(token)
 
     def launch(self, kernel: Any, proceed: Run, *args: Any, **kwargs: Any) -> Any:
         if (rule := self._rule(kernel)) is None:
@@ -115,22 +136,57 @@ class Overrides(Interceptor):
             ) from e
         if not kwargs.get("warmup"):
             rule.launches += 1
+            rule.bypassed += _past.get() is rule
             self._used(rule)
         return result
 
     def _rule(self, layer: Any) -> Rule | None:
-        if id(layer) not in self._by_layer:
-            self._bind()
+        if self._open:
+            self._follow_names()
+        rule: Any = self._by_layer.get(id(layer), _UNKNOWN)
+        if rule is _UNKNOWN:
+            rule = self._match(layer)
             self._seen.append(layer)
-            self._by_layer[id(layer)] = next(
-                (r for r in self._rules if r.kernel is unwrap(layer)), None
-            )
-        return self._by_layer[id(layer)]
+            self._by_layer[id(layer)] = rule
+        return rule  # type: ignore[no-any-return]
 
-    def _bind(self) -> None:
+    def _follow_names(self) -> None:
+        for rule in self._open:
+            found, may_change = naming.find(rule.name, rule.found)
+            if found is not None and found is not rule.found:
+                self._bind(rule, found)
+            if not may_change:
+                self._open = [r for r in self._open if r is not rule]
+
+    def _match(self, layer: Any) -> Rule | None:
+        try:
+            kernel = unwrap(layer)
+        except ProblemError:
+            return None
         for rule in self._rules:
-            if rule.kernel is None and (found := _loaded(rule.name)) is not None:
-                rule.bind(found)
+            if rule.kernel is kernel:
+                return rule
+        for rule in self._named:
+            if (found := naming.found_beside(rule.name, kernel)) is not None:
+                if rule.kernel is None:
+                    self._bind(rule, found)
+                return rule
+        for rule in self._named:
+            if rule.kernel is not None and naming.is_copy(rule.kernel, kernel):
+                return rule
+        return None
+
+    def _bind(self, rule: Rule, found: Any) -> None:
+        rule.bind(found)
+        for other in self._rules:
+            if other is not rule and other.kernel is rule.kernel:
+                rule.found = rule.kernel = None
+                raise ForceError(
+                    f"{rule.name}: is the kernel that {other.name} forces to"
+                    f" {json.dumps(other.config)}; give one of the two names"
+                )
+        self._by_layer.clear()
+        self._seen.clear()
 
 
 @functools.cache
@@ -186,34 +242,4 @@ def _import(name: str) -> Any:
         importlib.import_module(module)
     except ImportError as e:
         raise ForceError(f"{name}: {e}; name a module that can be imported") from e
-    return _loaded(name)
-
-
-def _loaded(name: str) -> Any:
-    """The kernel if its module is imported, None if not yet; ForceError if the module lacks it."""
-    module_name, _, attribute = name.partition(":")
-    module = sys.modules.get(module_name) or _script(module_name)
-    if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
-        return None
-    found: Any = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        if module.__name__ == "__main__":  # a script has no end of import: it may come yet
-            return None
-        known = [n for n, v in vars(module).items() if _is_layer(v)]
-        raise ForceError(
-            f"{name}: {module_name} has no kernel {attribute!r}; it has {', '.join(known) or 'none'}"
-        )
-    return found
-
-
-def _is_layer(thing: Any) -> bool:
-    return is_kernel(thing) or hasattr(thing, "arg_names")
-
-
-def _script(name: str) -> Any:
-    """The program itself if its file is called ``name``."""
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    return main if file and Path(file).stem == name else None
+    return naming.find(name)[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import json
 import logging
 import os
@@ -46,6 +45,8 @@ def parse_rules(text: str) -> dict[str, dict[str, Any]]:
         module, _, kernel = name.strip().partition(":")
         if not module or not kernel or not isinstance(config, dict) or not config:
             raise ForceError(f"{FORCE}: {name!r} is no kernel with a config; {example}")
+        if name.strip() in rules:
+            raise ForceError(f"{FORCE}: {name.strip()} is given twice; write its config in one")
         rules[name.strip()] = config
     return rules
 
@@ -73,8 +74,8 @@ def install(rules: Mapping[str, Mapping[str, Any]]) -> None:
             log.addHandler(handler)
             log.setLevel(logging.INFO)
         made = [Rule(name, config) for name, config in rules.items()]
-        intercept.install(Overrides(made, notes.used))
-        notes.rules = made
+        intercept.install(Overrides(made, lambda rule: notes.launched()))
+        notes.follow(made)
     if notes.recorder:
         intercept.install(notes.recorder.keys)
 
@@ -86,22 +87,21 @@ class _Notes:
         self.rules: Sequence[Any] = ()
         self.recorder: Any = None
         self._pid = 0
+        self._file = ""
         self._next = 1
         self._events = 0
 
-    def used(self, rule: Any) -> None:
-        if self._pid != os.getpid():
-            for other in self.rules:
-                other.launches = other.bypassed = int(other is rule)
-        self._note()
+    def follow(self, rules: Sequence[Any]) -> None:
+        """Report on ``rules``; a forked child counts from nothing."""
+        self.rules = rules
+        for rule in rules:
+            os.register_at_fork(after_in_child=rule.forget_launches)
 
     def launched(self) -> None:
-        self._note()
-
-    def _note(self) -> None:
         """Written at every doubling and at the end: a process that is killed has left something."""
         if self._pid != os.getpid():
             self._pid, self._next, self._events = os.getpid(), 1, 0
+            self._file = f"{self._pid}-{os.urandom(4).hex()}.json"  # ids come again, also by exec
             atexit.register(self._end, os.getpid())
             Finalize(None, self._end, (os.getpid(),), exitpriority=0)  # multiprocessing's children
         self._events += 1
@@ -133,14 +133,17 @@ class _Notes:
             ],
             "launches": self.recorder.launches() if self.recorder else [],
         }
-        path = Path(folder, f"{self._pid}.json")
+        path = Path(folder, self._file)
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(content), encoding="utf-8")
         temporary.replace(path)
 
 
 class _AfterTriton(importlib.abc.MetaPathFinder):
-    """Finds ``triton`` as everybody else does, and installs once the package has been executed."""
+    """Finds ``triton`` as everybody else does, and installs once the package has been executed.
+
+    It stays: libraries ask for the spec of Triton to know whether it is there, long before they import it.
+    """
 
     def __init__(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
         self._rules = rules
@@ -150,8 +153,9 @@ class _AfterTriton(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "triton":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        others = [f for f in sys.meta_path if f is not self and hasattr(f, "find_spec")]
+        found = (f.find_spec(name, path, target) for f in others)
+        spec = next((s for s in found if s is not None), None)
         if spec is not None and spec.loader is not None:
             spec.loader = _Installing(spec.loader, self._rules)
         return spec
