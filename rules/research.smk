@@ -72,7 +72,9 @@ rule compare_driver:
     resources:
         gpu=1,
     params:
-        code=probe.digest_sources("launch", "research", "gpu"),
+        code=probe.digest_sources(
+            "launch", "research", "gpu", "execute/driver_worker.py"
+        ),
     shell:
         "python -m occupancy_probe compare_driver {input.study:q}"
         " --results results/{wildcards.study} 2> >(tee {log:q} >&2)"

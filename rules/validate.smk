@@ -1,7 +1,8 @@
 """Validate: statistics, verdict by the plan's rule, document and report.
 
 Needs: everything the earlier stages made here, and the published evidence of other devices.
-Makes: verdict.json, report.html and, under version control, the document with its table filled.
+Makes: verdict.json, report.html and, under version control, the document with its table filled and
+its charts (dose-<device>.svg, step-<device>.svg) beside it.
 """
 
 

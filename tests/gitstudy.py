@@ -26,7 +26,7 @@ from occupancy_probe.study import NULL, load_study
 
 REPOSITORY = Path(__file__).parents[1]
 IGNORE = (
-    "results/*/*\n!results/*/plan.json\n!results/*/*.md\n!results/*/evidence/\n"
+    "results/*/*\n!results/*/plan.json\n!results/*/*.md\n!results/*/*.svg\n!results/*/evidence/\n"
     ".snakemake\n__pycache__\n*.pyc\n"
 )
 DEVICE = "nvidia-h200"

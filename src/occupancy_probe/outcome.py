@@ -127,6 +127,19 @@ def amendments_here(study: str) -> list[Amendment]:
         return []
 
 
+def commit_to_check_out(study: Study, plan_commit: str | None) -> str | None:
+    """The last commit that holds the plan and the evidence of ``study`` and of the step study that it
+    names; None without a repository or before any evidence of this plan."""
+    names = {study.name, *([load_study(study.step_path).name] if study.step_path else [])}
+    try:
+        made = Repository.around(Path.cwd()).study_commits(everywhere=False)
+    except RepositoryError:
+        return None
+    after = [i for i, c in enumerate(made) if c.commit == plan_commit]
+    evidence = [c for c in made[after[-1] if after else len(made) :] if c.stage == "validate"]
+    return next((c.commit for c in reversed(evidence) if c.study in names), None)
+
+
 def _outcome(
     study: Study, results: Path, published_only: bool, launch: str | None = None
 ) -> Outcome:
@@ -193,18 +206,20 @@ class _History:
         return self.repository.commit_time(commit)
 
 
-def fill_document(study: Study, results: Path, templates: Path, found: Outcome) -> Path:
-    """Bring the plan document up to date and return its path.
+def fill_document(study: Study, results: Path, templates: Path, found: Outcome) -> list[Path]:
+    """Bring the plan document and the charts that it links up to date; their paths, it first.
 
     It shows what was measured here if anything was, else the evidence, so that a clone that
     measures nothing leaves it as it was published. RepositoryError rather than overwriting an edit.
     """
+    from occupancy_probe.validate.document_charts import document_charts  # matplotlib is slow
+
     path = results / f"{study.file.document}.md"
     shown = found
     if not any(d.source == "measured here" for d in found.verdict.devices):
         shown = published(study, results)
         if not _of_this_plan(shown.collected) or _lacks_history():
-            return path
+            return [path]
     text = render_document(
         shown.collected.plan,
         templates,
@@ -213,18 +228,25 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
         amendments_here(study.name),
     )
     stamp = results / "document.digest"
-    current = path.read_text(encoding="utf-8") if path.exists() else ""
-    if current == text:
-        return path
+    current = _text_of(path)
     ours = stamp.exists() and stamp.read_text(encoding="utf-8") == digest(current)
-    if current and not ours and not _committed(path, current):
+    if current not in ("", text) and not ours and not _committed(path, current):
         raise RepositoryError(
             f"{path}: edited by hand and not committed; the table is filled from records, so commit"
             f" your text or `git checkout -- {path}`"
         )
-    write_text(path, text)
-    write_text(stamp, digest(text))
-    return path
+    charts = document_charts(shown.collected.plan, shown.verdict)
+    for name, svg in charts.items():  # first: no document links a file that is not there
+        if _text_of(results / name) != svg:
+            write_text(results / name, svg)
+    if current != text:
+        write_text(path, text)
+        write_text(stamp, digest(text))
+    return [path, *(results / name for name in charts)]
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _of_this_plan(collected: Collected) -> bool:

@@ -28,22 +28,24 @@ decision: {{improve: c >= 64, guard: c < 64, guard_loss: 0.02{more}}}
 KERNEL = "series: b200_tp2_nomtp_20260502, share: {value: 0.1}"
 STEPS = "series: measured"
 ALL = ", outcomes: [adopt, adopt_above, inconclusive, rewrite, reject], above: c"
-WORKLOADS = ("c1", "c16", "c64", "c96")
 
 
 @pytest.fixture
 def case(tmp_path):
     """Ratios of w8 and w2 per workload as (ratio, verdict); intervals are ± 1 %."""
 
-    def make(more="", w8=(), w2=(), gains=None, bounds=(), doubts=None, of=KERNEL):
+    def make(
+        more="", w8=(), w2=(), gains=None, bounds=(), doubts=None, of=KERNEL, text=STUDY, **known
+    ):
         (tmp_path / "problem.py").write_text("")
-        (tmp_path / "s.yaml").write_text(STUDY.format(more=more, throughput=of))
+        (tmp_path / "s.yaml").write_text(text.format(more=more, throughput=of))
         study = load_study(tmp_path / "s.yaml")
+        names = [w.name for w in study.workloads]
         neutral = [(1.05, "slower")] * 4
-        rows = [row("baseline", w, (1.0, "baseline")) for w in WORKLOADS]
-        rows += [row("w8", w, f) for w, f in zip(WORKLOADS, w8 or neutral, strict=True)]
-        rows += [row("w2", w, f) for w, f in zip(WORKLOADS, w2 or neutral, strict=True)]
-        return Case(study, rows, doubts or {}, gains or {}, bounds)
+        rows = [row("baseline", w, (1.0, "baseline")) for w in names]
+        rows += [row("w8", w, f) for w, f in zip(names, w8 or neutral, strict=True)]
+        rows += [row("w2", w, f) for w, f in zip(names, w2 or neutral, strict=True)]
+        return Case(study, rows, doubts or {}, gains or {}, bounds, **known)
 
     return make
 
@@ -85,6 +87,39 @@ def test_an_arm_that_loses_below_is_adopted_above(case):
     ruling = decide(case(ALL, w8=HIGH_ONLY))
     assert ruling.outcome == "adopt_above" and ruling.arm == "w8" and ruling.above == 16
     assert ruling.text.startswith("adopt w8 for c >= 16 only: faster at c16…c96 (mean ratio 0.90")
+
+
+TOP_TWO = [(1.2, "slower"), (1.1, "slower"), (0.9, "faster"), (0.85, "faster")]
+
+
+def test_a_threshold_that_is_the_largest_value_measured_is_said_to_be(case):
+    twice = STUDY.replace("{{c: [1, 16, 64, 96]}}", "{{c: [16, 96], k: [1, 2]}}")
+    twice = twice.replace('name: "c{{c}}"', 'name: "c{{c}}-k{{k}}"')
+    ruling = decide(case(ALL, w8=TOP_TWO, text=twice))
+    assert (ruling.outcome, ruling.above) == ("adopt_above", 96)
+    assert ruling.text == (
+        "adopt w8 at c 96, the largest measured, only: faster at c96-k1, c96-k2 (mean ratio 0.875),"
+        " not below"
+    )
+
+
+def test_an_adoption_says_what_it_gains_end_to_end_and_whether_that_is_a_win(case):
+    wide, far = {"value": 0.005, "low": -0.002, "high": 0.011}, gain(-0.01)
+    gains = {("w8", "c64"): far, ("w8", "c96"): Interval(**wide), ("w8", "c1"): gain(0.5)}
+    both = (
+        "; end to end −1.0 % [−1.2 to −0.8] at c64: no system win, +0.5 % [−0.2 to +1.1] at c96:"
+        " undecided"
+    )
+    assert decide(case(w8=WIN, gains=gains)).text.endswith(both)
+    above = decide(case(ALL, w8=TOP_TWO, gains=gains))
+    assert above.text.startswith("adopt w8 for c >= 64 only: ") and above.text.endswith(both)
+    assert "c64: w8 0.900 [0.890–0.910] faster, end to end −1.0 % [−1.2 to −0.8]" in above.numbers
+    narrow = {("w8", "c64"): gain(0.02), ("w8", "c96"): gain(0.0012, 0.0004)}
+    text = decide(case(w8=WIN, gains=narrow, projected={("w8", "c64")})).text
+    assert "+2.0 % [+1.8 to +2.2] at c64 (projected): system win" in text
+    assert text.endswith("+0.12 % [+0.08 to +0.16] at c96: no system win")
+    del narrow["w8", "c96"]
+    assert decide(case(w8=WIN, gains=narrow)).text.endswith(", not known at c96")
 
 
 def test_the_threshold_needs_two_workloads(case):
@@ -141,6 +176,35 @@ def test_kernel_win_no_system_win_is_an_outcome_of_its_own(case):
     assert "c64: w8 0.900 [0.890–0.910] faster, end to end +0.5 % [+0.3 to +0.7]" in ruling.numbers
     large = {key: gain(0.03) for key in small}
     assert decide(case(end, w8=WIN, gains=large)).outcome == "adopt"
+
+
+END = ", metric: end_to_end, minimum_effect: 0.01"
+
+
+def test_a_kernel_win_whose_gain_is_not_known_where_it_counts_is_not_judged(case):
+    for known in ({("w8", "c1"): gain(0.05)}, {("w8", "c64"): gain(0.05)}):
+        ruling = decide(case(END, w8=WIN, gains=known))
+        lacking = "c96" if ("w8", "c64") in known else "c64, c96"
+        assert (ruling.outcome, ruling.arm) == ("none", None)
+        assert ruling.text == (
+            "no decision: w8 is faster at c64, c96 (mean ratio 0.875), but its end-to-end gain is"
+            f" not known at {lacking}"
+        )
+    ruling = decide(case(END + ALL, w8=WIN, gains={("w8", "c64"): gain(0.05)}))
+    assert ruling.text == ("inconclusive: w8 may pass, its end-to-end gain is not known at c96")
+
+
+def test_a_gain_too_small_at_one_workload_rejects_whatever_it_is_at_the_others(case):
+    ruling = decide(case(END, w8=WIN, gains={("w8", "c64"): gain(0.002)}))
+    assert ruling.outcome == "reject"
+    assert ruling.text.endswith("where 1 % are asked for; gain not known at c96")
+
+
+def test_a_kernel_win_that_a_guard_forbids_is_rejected_without_its_gain(case):
+    lost = [(1.2, "slower"), *WIN[1:]]
+    ruling = decide(case(END, w8=lost, gains={("w8", "c1"): gain(-0.05)}))
+    assert ruling.outcome == "reject"
+    assert ruling.text.endswith("at all of c64, c96 and loses at most 2 % at c1, c16")
 
 
 def test_an_end_to_end_rule_without_gains_decides_nothing(case):

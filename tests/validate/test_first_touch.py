@@ -7,8 +7,19 @@ import json
 import pytest
 from conftest import FIXTURES
 
-from occupancy_probe.records import Audit, TunedConfig, WiderKey
-from occupancy_probe.validate.first_touch import advise, matrix_of, winners
+from occupancy_probe.records import (
+    Audit,
+    AutotuneRun,
+    AutotuneRuns,
+    Bucket,
+    DeviceVerdict,
+    Result,
+    TunedConfig,
+    WiderKey,
+)
+from occupancy_probe.study import load_study
+from occupancy_probe.validate.collect import DeviceRecords
+from occupancy_probe.validate.first_touch import advise, matrix_of, winners, with_autotuner
 
 EXAMPLE = json.loads((FIXTURES / "autotune/first_touch_h200.json").read_text())
 BATCHES = [f"b{b}" for b in EXAMPLE["batch"]]
@@ -85,7 +96,40 @@ def test_the_advice_is_the_batch_in_the_key_where_that_can_be_done(example):
     found = advise(audit(wider_key=wider()), [example], 0.01)
     assert found.advice == "add to key"
     assert "b1 first costs 22.0 %" in found.why
-    assert "21 tuned configs (2.62 s)" in found.why
+    assert "21 tuned configs (2.62 s of timing)" in found.why
+
+
+def test_A7_the_advice_counts_the_seconds_of_real_first_calls_where_there_are_any(example):
+    runs = [
+        AutotuneRun(workload="b1", winner=CONFIGS[2], seconds=1.0),
+        AutotuneRun(workload="b1", winner=CONFIGS[2], seconds=2.0),
+        AutotuneRun(workload="b1", winner={}, seconds=60.0, error="died"),
+    ]
+    record = AutotuneRuns(study="s", device="d", device_name="D", runs=runs, started_at="")
+    found = advise(audit(wider_key=wider()), [example], 0.01, record)
+    assert (
+        "21 tuned configs (7 first calls of 1.5 s as measured, compiling included: 10.5 s)"
+        in found.why
+    )
+
+
+def test_A7_the_seconds_of_a_devices_own_runs_reach_its_advice():
+    study = load_study(FIXTURES / "touch.yaml")
+    bucket = Bucket(key={"topk_rounded": 640}, workloads=["b1", "b64"], grids=[[1], [64]])
+    times = {"baseline": (20.0, 10.0), "t32-w8": (10.0, 20.0)}
+    device = DeviceVerdict(
+        device="d", device_name="D", target="sm_90", source="measured here", measured_at="",
+        plan_commit=None, preregistered=True, versions={}, decision="", adopted=None, conclusions=[],
+        results=[
+            Result(arm=a, workload=w, device="d", time_us=t, verdict="undecided")
+            for a, both in times.items() for w, t in zip(("b1", "b64"), both, strict=True)
+        ],
+    )  # fmt: skip
+    runs = [AutotuneRun(workload="b1", winner=CONFIGS[2], seconds=3.0)]
+    record = AutotuneRuns(study="touch", device="d", device_name="D", runs=runs, started_at="")
+    records = DeviceRecords("d", "D", "measured here", {}, {}, {}, autotune_runs=record)
+    judged = with_autotuner(device, study, audit(wider_key=wider(), buckets=[bucket]), records)
+    assert "7 first calls of 3 s as measured" in judged.tuning_advice.why
 
 
 def test_the_advice_is_to_pin_per_bucket_where_the_key_cannot_see_it(example):

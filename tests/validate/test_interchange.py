@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import dataclass
 
+import jsonschema
 import numpy as np
 import pytest
+from conftest import FIXTURES
 
 from occupancy_probe.records import (
     ArmPlan,
@@ -127,12 +130,13 @@ def test_t4_times_are_milliseconds(t4):
     assert t4["metadata"]["timeunit"] == "milliseconds"
 
 
-def test_t4_passes_kernel_tuners_own_schema_where_it_is_installed(t4):
-    file_utils = pytest.importorskip("kernel_tuner.file_utils")
-    import jsonschema
-
-    _, schema = file_utils.output_file_schema("results")
-    jsonschema.validate(json.loads(json.dumps(t4)), schema)
+def test_t4_passes_kernel_tuners_own_schema(t4):
+    schema = json.loads((FIXTURES / "t4/results-schema.json").read_text())
+    content = json.loads(json.dumps(t4))
+    jsonschema.validate(content, schema)
+    content["results"][0]["invalidity"] = "slow"
+    with pytest.raises(jsonschema.ValidationError, match="'slow' is not one of"):
+        jsonschema.validate(content, schema)
 
 
 def test_t4_has_what_the_schema_requires(t4):
@@ -260,13 +264,53 @@ def test_the_pull_request_says_all_that_people_ask(plan, templates):
     assert "| w8 | 1.100 \\[1.090–1.110\\] slower | 1.100" in text
     assert "**reject: no arm is faster**" in text
     assert "Rule, fixed in the plan (commit `c0ffeec0ffee`): kernel time better." in text
-    assert "10.0 % [9.0–11.0] | −1.0 % [−1.2–−0.8] | not measured | kernel loss" in text
+    assert "10.00 % [9.00–11.00] | −1.00 % [−1.20–−0.80] | not measured | kernel loss" in text
     assert "triton=3.6.0; measured here, 2026-03-01, plan committed before the first sample" in text
     block = text[text.index("```sh") :].strip().splitlines()
     assert block[1:-1] == [
         f"git checkout {'c0ffee' * 6}",
         "snakemake ab_report --config study=s",
     ]
+
+
+@dataclass
+class Change:
+    committed_at: str
+    why: str
+    changes: tuple[str, ...]
+
+
+def test_the_pull_request_does_not_call_an_amended_rule_fixed(plan, templates):
+    changes = [
+        Change("2026-02-01T00:00:00+00:00", "more blocks", ("measurement.blocks 6 to 96",)),
+        Change(
+            "2026-02-02T00:00:00+00:00", "a softer guard", ("decision.guard_loss 0.01 to 0.02",)
+        ),
+    ]
+    text = render_pull_request(plan, verdict(), templates, changes)
+    assert "fixed in the plan" not in text
+    assert "Rule, in the plan as amended (commit `c0ffeec0ffee`): kernel time better." in text
+    assert (
+        "amended 2 times after it had first been committed (last on 2026-02-02: a softer guard),"
+        " **the decision rule itself among it**; what was measured before a change is exploratory"
+    ) in text
+    once = render_pull_request(plan, verdict(), templates, changes[:1])
+    assert "amended 1 time after" in once and "decision rule itself" not in once
+
+
+def test_the_pull_request_checks_out_what_holds_all_evidence_and_says_the_next_step(
+    plan, templates
+):
+    said = verdict(conclusions=["c1: slow", "next step: a rewrite would gain +2.0 % at c64"])
+    text = render_pull_request(plan, said, templates, evidence="beef" * 10)
+    assert f"git checkout {'beef' * 10}\nsnakemake ab_report --config study=s" in text
+    assert "**Next step:** a rewrite would gain +2.0 % at c64." in text and "c1: slow" not in text
+
+
+def test_in_a_clone_without_a_note_of_the_plan_commit_the_evidences_is_checked_out(plan, templates):
+    noteless = verdict().model_copy(update={"plan_commit": None})
+    text = render_pull_request(plan, noteless, templates)
+    assert f"git checkout {'c0ffee' * 6}\n" in text and "REVISION" not in text
 
 
 def test_the_pull_request_of_whole_steps_speaks_of_the_step(plan, templates):

@@ -7,7 +7,7 @@ import pytest
 from conftest import git
 from gitstudy import DEVICE, commit, feasibility, measured, publish
 
-from occupancy_probe.outcome import amendments_here, here
+from occupancy_probe.outcome import amendments_here, commit_to_check_out, here
 from occupancy_probe.plan.difference import differences
 from occupancy_probe.records import Plan, PlanCommit, read_record, write_record
 from occupancy_probe.repository import Repository
@@ -101,6 +101,26 @@ def test_H1_an_amendment_is_a_commit_that_says_what_and_why_and_is_listed(study,
         f"commit `{made.commit[:12]}`: 1 % was too narrow\n  - decision.margin: 0.01 → 0.05"
         in listed
     )
+
+
+def test_what_is_to_be_checked_out_holds_the_plan_and_the_evidence(study, work, fresh_trace):
+    loaded = load_study(study)
+    planned = read_record(work / "results/tiny/plan_commit.json", PlanCommit).commit
+    assert commit_to_check_out(loaded, planned) is None
+    assert publish(study) == 0
+    evidence = git(work, "rev-parse", "HEAD").strip()
+    (work / "note.txt").write_text("x")
+    commit(work, "something else")
+    assert commit_to_check_out(loaded, planned) == evidence
+    assert commit_to_check_out(loaded, None) is None
+    change(study, "improve: rows >= 64", "improve: rows >= 64, margin: 0.05")
+    amended = gitstudy.plan(study, fresh_trace, "--amend", "1 % was too narrow").commit
+    assert commit_to_check_out(load_study(study), amended) is None, "evidence of an older plan"
+    words = ("--results", "results/tiny", "--templates", str(gitstudy.REPOSITORY / "templates"))
+    assert gitstudy.run("paste", study.name, *words) == 0
+    text = (work / "results/tiny/exports/pull_request.md").read_text()
+    assert f"git checkout {amended}" in text
+    assert "Rule, in the plan as amended" in text and "the decision rule itself" in text
 
 
 def test_no_amendment_where_nothing_was_changed(study, work, fresh_trace):

@@ -73,6 +73,16 @@ def test_every_outcome_has_its_name(ratio, step, said):
     assert outcome(ratio, step, minimum=0.01) == said
 
 
+def test_the_kernels_own_verdict_outweighs_its_interval():
+    """Margin and the correction for many comparisons are known to the verdict alone."""
+    above, below = interval(1.002, 1.0005, 1.0035), interval(0.997, 0.995, 0.999)
+    for ratio in (above, below):
+        assert outcome(ratio, interval(0.0), 0.01, "equivalent") == "no difference"
+        assert outcome(ratio, interval(0.0), 0.01, "undecided") == "undecided"
+    assert outcome(above, interval(0.0), 0.01, "slower") == "kernel loss"
+    assert outcome(below, interval(0.0), 0.01, "faster") == "kernel win, no system win"
+
+
 def test_the_share_is_what_a_second_pass_adds():
     pairs = [Paired(10.0, 10.0 * (1.08 + d)) for d in (-0.001, 0.0, 0.001, 0.0005, -0.0005)]
     share = share_from_passes(pairs, 0.05)

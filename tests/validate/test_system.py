@@ -14,7 +14,13 @@ from occupancy_probe.records import (
     Serving,
 )
 from occupancy_probe.study import load_study
-from occupancy_probe.validate.system import StepStudy, find_system, known_gains, sentences
+from occupancy_probe.validate.system import (
+    StepStudy,
+    find_system,
+    known_gains,
+    only_projected,
+    sentences,
+)
 
 HEAD = """
 name: {name}
@@ -82,6 +88,17 @@ def test_M5_a_given_share_of_5_percent_turns_a_kernel_win_into_no_system_win(tmp
     assert "c48, c96: to gain 15 % at a share of 5 % no kernel is fast enough" in said
     assert "C = 24 is not fitted" in said and "queueing" in said  # M3 reaches the report
     assert "c48, c96 lie beyond the series (C <= 24): extrapolated" in said
+
+
+def test_an_equivalent_kernel_is_no_difference_to_the_step(tmp_path):
+    s = study(tmp_path, KERNEL, "{series: b200_tp4_nomtp_20260502, axis: c, share: {value: 0.05}}")
+    near = [
+        r.model_copy(update={"verdict": v})
+        for r, v in zip(rows(c48=1.006)[-1:] * 2, ("equivalent", "undecided"), strict=True)
+    ]
+    gains = find_system(s, "h200", near, {}, None).gains
+    assert [g.outcome for g in gains] == ["no difference", "undecided"]
+    assert only_projected(find_system(s, "h200", near[:1], {}, None)) == {("w8", "c48")}
 
 
 def test_a_range_widens_the_gain(tmp_path):

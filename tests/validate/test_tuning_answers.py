@@ -80,6 +80,47 @@ def test_A2_the_batch_matters_by_22_percent(said):
     assert "yes, up to 22.0 % at b96 if touched first at b1" in said["Does batch matter?"]
 
 
+def two_buckets(found, **more):
+    """The example's bucket, and a second one of its first two batches."""
+    one = device(found, **more)
+    second = matrix_of(["b1-k2", "b8-k2"], CONFIGS[:2], [[1.0, 2.0], [1.1, 1.0]], "given")
+    return one.model_copy(update={"first_touch": [*one.first_touch, second]})
+
+
+def test_each_of_several_buckets_is_named():
+    found = audit()
+    said = asked(found, [two_buckets(found)])
+    first, second = "NVIDIA H200, bucket of b1 … b96: ", "NVIDIA H200, bucket of b1-k2 … b8-k2: "
+    for question in ("Does batch matter?", "Would num_warps=8 ever be chosen?"):
+        assert first in said[question] and second in said[question]
+        assert "H200: " not in said[question], "which bucket?"
+    assert said["What would batch in the key cost?"].endswith(
+        "22.0 % on NVIDIA H200, bucket of b1 … b96; 100.0 % on NVIDIA H200, bucket of b1-k2 … b8-k2."
+    )
+
+
+def runs_of(*seconds):
+    runs = [AutotuneRun(workload="b1", winner=CONFIGS[2], seconds=s) for s in seconds]
+    return AutotuneRuns(
+        study="touch", device="nvidia-h200", device_name="NVIDIA H200", runs=runs, started_at=""
+    )
+
+
+def test_seconds_of_real_first_calls_are_told_to_three_digits():
+    found = audit()
+    said = asked(found, [device(found, autotune_runs=runs_of(0.948, 0.951, 1.036))])
+    assert "(0.951 s a first call, 1.04 s at most)" in said["Would num_warps=8 ever be chosen?"]
+
+
+def test_A7_where_real_first_calls_were_timed_the_cost_is_theirs():
+    found = audit()
+    said = asked(found, [device(found, autotune_runs=runs_of(1.0, 2.0))])
+    assert (
+        "first calls on NVIDIA H200 took 1.5 s on average, compiling included: 10.5 s instead of 1.5 s"
+        in said["What would batch in the key cost?"]
+    )
+
+
 def test_8_warps_are_chosen_at_small_batches(said):
     answer = said["Would num_warps=8 ever be chosen?"]
     assert "yes, if touched first at" in answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -168,6 +169,17 @@ def test_every_arm_and_workload_gets_its_row_and_its_truth(study):
     assert row["null", "c1"].verdict in ("equivalent", "undecided")
     assert device.preregistered and device.plan_commit == COMMIT and device.target == "sm_90"
     assert device.versions == {"triton": "3.6.0"}
+
+
+def test_an_arm_that_is_wrong_in_the_interpreter_is_noted(study):
+    wrong = right("w8", "wrong", reason="y: off by one").model_copy(update={"mode": "logic"})
+    found = dataclasses.replace(
+        collected(study), logic={"baseline": right("baseline"), "w8": wrong}
+    )
+    assert judge(study, found, lambda commit: True).notes == [
+        "not right in Triton's interpreter: w8 (y: off by one)"
+    ]
+    assert judge(study, collected(study), lambda commit: True).notes == []
 
 
 def test_the_rule_adopts_the_lowest_mean_among_those_that_pass_the_guard(study):

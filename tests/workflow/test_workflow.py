@@ -14,7 +14,7 @@ from occupancy_probe.gpu import present
 
 REPOSITORY = Path(__file__).parents[2]
 FIXTURES = REPOSITORY / "tests" / "fixtures"
-IGNORE = "results/*/*\n!results/*/plan.json\n!results/*/*.md\n!results/*/evidence/\n.snakemake\n__pycache__\n"
+IGNORE = "results/*/*\n!results/*/plan.json\n!results/*/*.md\n!results/*/*.svg\n!results/*/evidence/\n.snakemake\n__pycache__\n"
 
 pytestmark = pytest.mark.skipif(present() is not None, reason="expects a machine without a GPU")
 

@@ -1,4 +1,4 @@
-"""Copy a device's records to evidence/ and commit them with the filled document."""
+"""Copy a device's records to evidence/ and commit them with the filled document and its charts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(options: Namespace) -> None:
     found = outcome.published(study, results)
     said = outcome.of_device(found, device)
     records.write_record(results / "evidence" / device / VERDICT, said)
-    document = outcome.fill_document(study, results, options.templates, found)
+    documents = outcome.fill_document(study, results, options.templates, found)
     subject = render_string(study.file.commit.evidence, study=study.file, device=name)
     message = render(
         options.templates,
@@ -45,7 +45,7 @@ def run(options: Namespace) -> None:
         device=device,
         verdict=said.devices[0],
     )
-    paths = [results / "evidence" / device, document]
+    paths = [results / "evidence" / device, *documents]
     commit = repository.commit(paths, message) if repository.dirty(paths) else None
     write_index(results / "published" / f"{device}.json", {"commit": commit or "nothing new"})
     print(f"{study.name}: evidence of {name}: {commit or 'already published'}")

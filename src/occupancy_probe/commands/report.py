@@ -1,4 +1,4 @@
-"""report.html, and the document with its result table filled."""
+"""report.html, and the document with its result table filled and its charts beside it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(options: Namespace) -> None:
     study = load_study(options.study)
     found = here(study, options.results)
     collected, verdict = found.collected, found.verdict
-    document = fill_document(study, options.results, options.templates, found)
+    document, *_ = fill_document(study, options.results, options.templates, found)
     html = render_report(
         collected.plan,
         collected.plan_commit,

@@ -200,7 +200,7 @@ def _winner(f: Findings) -> list[str]:
             said = (
                 f"; {again.arm} re-measured on fresh replicates at {where}: {again.ratio:.3f}"
                 f" [{again.low:.3f}–{again.high:.3f}]"
-                + ("" if again.held else f", faster again at {_faster_again(again, f.workloads)}")
+                + ("" if again.held else f", faster at {_faster_again(f, again)}")
             )
         glue = "" if said.startswith(";") else " "
         sentences.append(
@@ -209,10 +209,11 @@ def _winner(f: Findings) -> list[str]:
     return sentences
 
 
-def _faster_again(again: Confirmation, order: Sequence[str]) -> str:
-    """Workloads of the confirmation whose whole interval lies below 1."""
-    found = [w for w, (_, _, high) in again.workloads.items() if high < 1]
-    return f"{span(found, order)} alone" if found else "none of them"
+def _faster_again(f: Findings, again: Confirmation) -> str:
+    """Workloads of the confirmation whose interval lies below 1, and not all within the margin."""
+    least = 1 - f.study.file.decision.margin
+    found = [w for w, (_, low, high) in again.workloads.items() if high < 1 and low < least]
+    return f"{span(found, f.workloads)} alone" if found else "none of them by more than the margin"
 
 
 def grid_edges(f: Findings, arm: str) -> list[str]:

@@ -9,7 +9,7 @@ otherwise the arms are rejected.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from occupancy_probe.records import Bound, Interval, Result, Ruling
 from occupancy_probe.study import BASELINE, NULL, Study
 from occupancy_probe.study.schema import Decision
+from occupancy_probe.validate.projection import system_verdict
 
 Gains = Mapping[tuple[str, str], Interval]
 """End-to-end gain by arm and workload, as a fraction of throughput."""
@@ -32,6 +33,8 @@ class Case:
     """Per measured workload, why it carries no verdict; None if it does."""
     gains: Gains = field(default_factory=dict)
     bounds: Sequence[Bound] = ()
+    projected: Collection[tuple[str, str]] = ()
+    """Those of ``gains`` that no step was measured for."""
 
     @property
     def rule(self) -> Decision:
@@ -90,6 +93,18 @@ class Case:
         low = self.by[arm, workload].low
         return low is not None and low <= 1 + self.rule.guard_loss
 
+    def unknown(self, arm: str) -> list[str]:
+        """Where the rule wants an end-to-end gain that nothing is known of."""
+        if self.rule.metric != "end_to_end":
+            return []
+        return [w for w in self.improve if (arm, w) not in self.gains]
+
+    def may_pass(self, arm: str) -> bool:
+        """What is known does not exclude that the arm passes."""
+        return all(self.may_gain_at(arm, w) for w in self.improve) and all(
+            self.may_keep_at(arm, w) for w in self.guard
+        )
+
     def mean(self, arm: str, workloads: Sequence[str]) -> float:
         """Geometric mean ratio."""
         logs = [math.log(self.by[arm, w].ratio or 1.0) for w in workloads]
@@ -106,7 +121,7 @@ def decide(case: Case) -> Ruling:
     ):
         if made is None and name in case.rule.outcomes:
             made = attempt(case)
-    return made or _reject(case)
+    return made or _not_known(case) or _reject(case)
 
 
 def rule_in_words(case: Case) -> str:
@@ -160,7 +175,10 @@ def _adopt(case: Case) -> Ruling | None:
     arm = min(passing, key=lambda a: case.mean(a, case.improve))
     at = span(case.improve, case.names)
     mean = case.mean(arm, case.improve)
-    text = f"adopt {arm}: faster at {at} (mean ratio {mean:.3f}){_kept(case)}"
+    text = (
+        f"adopt {arm}: faster at {at} (mean ratio {mean:.3f}){_kept(case)}"
+        f"{_end_to_end(case, arm, case.improve)}"
+    )
     return _ruling(case, "adopt", text, arm)
 
 
@@ -183,29 +201,52 @@ def _adopt_above(case: Case) -> Ruling | None:
     if best is None:
         return None
     value, mean, arm, over = best
+    measured = [v for w, v in place.items() if case.by[BASELINE, w].time_us is not None]
+    where = f"for {axis} >= {value:g} only"
+    if value >= max(measured):
+        where = f"at {axis} {value:g}, the largest measured, only"
     text = (
-        f"adopt {arm} for {axis} >= {value:g} only: faster at {span(over, case.names)} (mean ratio"
-        f" {mean:.3f}), not below"
+        f"adopt {arm} {where}: faster at {span(over, case.names)} (mean ratio {mean:.3f}), not below"
+        f"{_end_to_end(case, arm, over)}"
     )
     return _ruling(case, "adopt_above", text, arm, value)
 
 
 def _inconclusive(case: Case) -> Ruling | None:
+    open_ = [a for a in case.arms if case.may_pass(a)]
+    if not open_:
+        return None
+    arm = min(open_, key=lambda a: case.mean(a, case.improve))
+    unknown = [w for w in case.unknown(arm) if case.by[arm, w].verdict == "faster"]
+    undecided = [w for w in case.improve if w not in unknown and not case.gains_at(arm, w)]
+    undecided += [w for w in case.guard if not case.kept_at(arm, w)]
+    at = ", ".join(dict.fromkeys(undecided))
+    more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
+    why = [f"the intervals at {at} admit both; more processes"] if at else []
+    if unknown:
+        why.append(f"its end-to-end gain is not known at {span(unknown, case.names)}")
+    text = f"inconclusive: {arm}{more} may pass, {', and '.join(why)}"
+    return _ruling(case, "inconclusive", text, arm)
+
+
+def _not_known(case: Case) -> Ruling | None:
+    """A kernel that wins, and whose gain end to end nobody has measured or projected, is not judged."""
     open_ = [
         a
         for a in case.arms
-        if all(case.may_gain_at(a, w) for w in case.improve)
-        and all(case.may_keep_at(a, w) for w in case.guard)
+        if case.may_pass(a)
+        and case.unknown(a)
+        and all(case.by[a, w].verdict == "faster" for w in case.improve)
     ]
     if not open_:
         return None
     arm = min(open_, key=lambda a: case.mean(a, case.improve))
-    undecided = [w for w in case.improve if not case.gains_at(arm, w)]
-    undecided += [w for w in case.guard if not case.kept_at(arm, w)]
-    at = ", ".join(dict.fromkeys(undecided))
-    more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
-    text = f"inconclusive: {arm}{more} may pass, the intervals at {at} admit both; more processes"
-    return _ruling(case, "inconclusive", text, arm)
+    text = (
+        f"no decision: {arm} is faster at {span(case.improve, case.names)} (mean ratio"
+        f" {case.mean(arm, case.improve):.3f}), but its end-to-end gain is not known at"
+        f" {span(case.unknown(arm), case.names)}"
+    )
+    return _ruling(case, "none", text, arm)
 
 
 def _rewrite(case: Case) -> Ruling | None:
@@ -226,24 +267,28 @@ def _rewrite(case: Case) -> Ruling | None:
     gains = [b.step_gain for b in at if b.step_gain]
     end = ""
     if len(gains) == len(at):
-        most_gain = max(g.high for g in gains)
-        end = f", {min(g.low for g in gains) * 100:+.1f} to {most_gain * 100:+.1f} % end to end"
+        end = f", {_ends(min(g.low for g in gains), max(g.high for g in gains))} % end to end"
     text = f"{head} (limit: {limits}), a rewrite that reached it would be that much faster{end}"
     return _ruling(case, "rewrite", text)
 
 
 def _reject(case: Case) -> Ruling:
-    winners = [a for a in case.arms if all(case.by[a, w].verdict == "faster" for w in case.improve)]
+    winners = [
+        a
+        for a in case.arms
+        if all(case.by[a, w].verdict == "faster" for w in case.improve)
+        and len(case.unknown(a)) < len(case.improve)
+    ]
     if case.rule.metric == "end_to_end" and winners:
         arm = min(winners, key=lambda a: case.mean(a, case.improve))
         found = [g for w in case.improve if (g := case.gains.get((arm, w)))]
-        ends = (
-            f"{min(g.low for g in found) * 100:+.2g} to {max(g.high for g in found) * 100:+.2g} %"
-        )
+        ends = _ends(min(g.low for g in found), max(g.high for g in found))
+        unknown = case.unknown(arm)
+        lack = f"; gain not known at {span(unknown, case.names)}" if unknown else ""
         text = (
             f"reject: kernel win, no system win: {arm} is faster at {span(case.improve, case.names)}"
-            f" (mean ratio {case.mean(arm, case.improve):.3f}) and gains {ends} end to end, where"
-            f" {case.rule.minimum_effect * 100:g} % are asked for"
+            f" (mean ratio {case.mean(arm, case.improve):.3f}) and gains {ends} % end to end, where"
+            f" {case.rule.minimum_effect * 100:g} % are asked for{lack}"
         )
         return _ruling(case, "reject", text, arm)
     least = case.rule.minimum_effect
@@ -286,9 +331,38 @@ def _numbers(case: Case, arm: str, workload: str) -> str:
         return f"{workload}: {arm} {row.verdict}"
     ends = f" [{row.low:.3f}–{row.high:.3f}]" if row.low is not None and row.high else ""
     gain = case.gains.get((arm, workload))
-    step = (
-        f", end to end {gain.value * 100:+.1f} % [{gain.low * 100:+.1f} to {gain.high * 100:+.1f}]"
-        if gain
-        else ""
-    )
+    step = f", end to end {_gain_text(gain)}" if gain else ""
     return f"{workload}: {arm} {row.ratio:.3f}{ends} {row.verdict}{step}"
+
+
+def _end_to_end(case: Case, arm: str, workloads: Sequence[str]) -> str:
+    """What the arm gains end to end where it is adopted, with its verdict; empty if nothing is known."""
+    known = {w: case.gains[arm, w] for w in workloads if (arm, w) in case.gains}
+    if not known:
+        return ""
+    least = max(case.rule.minimum_effect, case.rule.margin)
+    said = [
+        f"{_gain_text(g)} at {w}{' (projected)' if (arm, w) in case.projected else ''}:"
+        f" {system_verdict(g, least)}"
+        for w, g in known.items()
+    ]
+    if unknown := [w for w in workloads if w not in known]:
+        said.append(f"not known at {span(unknown, case.names)}")
+    return f"; end to end {', '.join(said)}"
+
+
+def _gain_text(gain: Interval) -> str:
+    """``+0.5 % [−0.2 to +1.1]``."""
+    value = f"{gain.value * 100:+.{_digits(gain.low, gain.high)}f} %".replace("-", "−")
+    return f"{value} [{_ends(gain.low, gain.high)}]"
+
+
+def _ends(low: float, high: float) -> str:
+    """Fractions in per cent, without the sign: ``−0.2 to +1.1``."""
+    digits = _digits(low, high)
+    return f"{low * 100:+.{digits}f} to {high * 100:+.{digits}f}".replace("-", "−")
+
+
+def _digits(low: float, high: float) -> int:
+    """Decimals of a per cent figure at which an interval does not round to a point."""
+    return 1 if high - low >= 0.002 else 2

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from occupancy_probe.records import Audit, Bucket, DeviceVerdict, FirstTouch, Verdict, write_text
+from occupancy_probe.records import Audit, DeviceVerdict, Verdict, write_text
 from occupancy_probe.study import BASELINE, Study
 from occupancy_probe.study.workloads import make_workloads
 from occupancy_probe.templating import one_line, percent
+from occupancy_probe.validate.adoption import (
+    arm_in_force,
+    condition,
+    loss_elsewhere,
+    threshold,
+    times,
+)
+from occupancy_probe.validate.autotune_cache import cache_files, installer
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
@@ -32,26 +39,25 @@ def write_exports(study: Study, verdict: Verdict, folder: Path) -> list[Path]:
         winner = study.arm(device.adopted or BASELINE).config
         place = device.device
         files[f"{place}/config.py"] = winning_config(study, device, winner)
-        lines.append(
-            f"`{place}/config.py`: `CONFIG` is {'the adopted arm' if device.adopted else 'the baseline, as no arm was adopted'}"
-            f" on {device.device_name}; `CONFIG.all_kwargs()` goes into a launch, or to"
-            " `occupancy_probe.force`."
-        )
+        lines.append(f"`{place}/config.py`: {_config_line(study, device)}")
         if audit is not None and audit.configs:
             files[f"{place}/autotune.py"] = autotune_list(study, device, audit, winner)
             lines.append(
-                f"`{place}/autotune.py`: `tune` in place of your kernel's `@triton.autotune`: the configs"
-                " that win somewhere, and a key that sees what matters."
+                f"`{place}/autotune.py`: `tune` in place of your kernel's `@triton.autotune`: every config"
+                f" that is within {percent(study.file.decision.margin)} of the best at some workload, and a"
+                f" key that sees what matters{_note(study, device)}."
             )
-        for name, content in cache_files(study, device, audit):
-            files[f"{place}/{name}"] = content
-        if any(name.startswith(f"{place}/autotune_cache") for name in files):
-            files[f"{place}/install_cache.py"] = cache_installer(study, folder / place)
+        if cached := cache_files(study, device, audit):
+            files |= {f"{place}/{c.name}": c.content for c in cached}
+            files[f"{place}/install_cache.py"] = installer(study, folder / place)
             lines.append(
-                f"`{place}/autotune_cache/*.autotune.json`: the measured times as Triton's autotune cache"
-                f" holds them, one file per key; `python {place}/install_cache.py` puts them where Triton"
-                " looks (it hashes compiler, GPU and kernel), then run with TRITON_CACHE_AUTOTUNING=1."
+                f"`{place}/autotune_cache/*/*.autotune.json`: one config per key, in the form of Triton's"
+                " autotune cache: each config stands with a time of its worst-case loss over the key's"
+                f" workloads, so Triton takes the one that loses least; `python {place}/install_cache.py`"
+                " puts them where Triton looks (it hashes compiler, GPU and kernel), then run with"
+                " TRITON_CACHE_AUTOTUNING=1."
             )
+            lines += [f"`{place}/{c.name}`: {c.says}." for c in cached]
     head = (
         f"# Exports of {study.name}\n\nMade from the verdict; made again by `snakemake export`.\n\n"
     )
@@ -70,32 +76,52 @@ def config_code(config: Mapping[str, Any]) -> str:
 
 
 def winning_config(study: Study, device: DeviceVerdict, winner: Mapping[str, Any]) -> str:
-    """``CONFIG``, and ``PINNED`` per workload where one config for all is not advised."""
+    """``CONFIG``, where it is adopted, and ``PINNED`` per workload where one for all is not advised."""
     text = (
         f"# {study.file.kernel.function} on {one_line(device.device_name)}: {one_line(device.decision)}\n\n"
-        f"import triton\n\nCONFIG = {config_code(winner)}\n"
+        "import triton\n\n"
     )
+    if at := threshold(study, device):
+        text += (
+            f"# Adopted {condition(study, device)}{_loss(study, device)}.\n"
+            f"CONFIG = {config_code(winner)}\n"
+            f"BASELINE = {config_code(study.arm(BASELINE).config)}\n\n\n"
+            "def config_at(value):\n"
+            f'    """The config for a launch; value: its {one_line(at[0])}."""\n'
+            f"    return CONFIG if value >= {at[1]:g} else BASELINE\n\n"
+        )
+    else:
+        text += f"CONFIG = {config_code(winner)}\n"
     advice = device.tuning_advice
     if advice is not None and advice.per_workload:
         axes = {w.name: w.axes for w in study.workloads}
         rows = "".join(
-            f"    ({axes[w]!r}, {config_code(c)}),\n"
+            f"    ({axes[w]!r}, {config_code(c)}),{_beside(study, device, w, c)}\n"
             for w, c in advice.per_workload.items()
             if w in axes
         )
-        text += f"\n# The best of the autotuner's list at each workload.\nPINNED = [\n{rows}]\n"
+        text += (
+            "\n# The best of the autotuner's own list at each workload, for a program that keeps that list;"
+            f"\n# beside it, what the decision would use there.\nPINNED = [\n{rows}]\n"
+        )
     if advice is not None and advice.config is not None:
-        text += f"\n# The one config of the autotuner's list that is good everywhere.\nPINNED = {config_code(advice.config)}\n"
+        found = [_slower(study, device, w.name, advice.config) for w in study.workloads]
+        worst = max((f for f in found if f), default=None)
+        loss = f"; {_words(*worst)}" if worst else ""
+        text += (
+            f"\n# The one config of the autotuner's own list that is good everywhere{loss}.\n"
+            f"PINNED = {config_code(advice.config)}\n"
+        )
     return text
 
 
 def autotune_list(
     study: Study, device: DeviceVerdict, audit: Audit, winner: Mapping[str, Any]
 ) -> str:
-    """The decorator: configs that win at some workload, the winner first, and the widened key."""
-    winning = [t.configs[i] for t in device.first_touch for i in dict.fromkeys(t.chosen)]
+    """The decorator: what is adopted, every config that is (nearly) best somewhere, the widened key."""
+    kept = [study.arm(BASELINE).config] if threshold(study, device) else []
     configs: list[Mapping[str, Any]] = []
-    for config in (winner, *_fastest(study, device), *winning):
+    for config in (winner, *kept, *_near_best(study, device)):
         if not any(_same(config, c) for c in configs):
             configs.append(config)
     wider = audit.wider_key
@@ -109,57 +135,9 @@ def autotune_list(
         )
     rows = "".join(f"        {config_code(c)},\n" for c in configs)
     return (
-        f'"""Autotuning of {study.file.kernel.function} on {device.device_name}."""\n\nimport triton\n{note}\n'
+        f'"""Autotuning of {study.file.kernel.function} on {device.device_name}{_note(study, device)}."""\n\n'
+        f"import triton\n{note}\n"
         f"tune = triton.autotune(\n    configs=[\n{rows}    ],\n    key={key!r},\n)\n"
-    )
-
-
-def cache_files(study: Study, device: DeviceVerdict, audit: Audit | None) -> list[tuple[str, str]]:
-    """Per measured bucket: name and content, in the form of Triton's ``<kernel>.autotune.json``."""
-    if audit is None:
-        return []
-    found = []
-    for touch in device.first_touch:
-        bucket = next((b for b in audit.buckets if set(touch.workloads) <= set(b.workloads)), None)
-        if bucket is None:
-            continue
-        timings = [
-            [_config_record(config), [ms, ms, ms]]
-            for config, ms in zip(touch.configs, _mean_ms(touch), strict=True)
-            if math.isfinite(ms)
-        ]
-        content = {"key": _triton_key(bucket), "configs_timings": timings}
-        name = "-".join(str(v) for v in bucket.key.values()) or "any"
-        found.append(
-            (
-                f"autotune_cache/{name}/{study.file.kernel.function[:150]}.autotune.json",
-                json.dumps(content, indent=1) + "\n",
-            )
-        )
-    return found
-
-
-def cache_installer(study: Study, folder: Path) -> str:
-    """A script that puts the files beside it where this machine's Triton looks for them."""
-    return (
-        '"""Put autotune_cache/ where Triton looks for it on this machine and GPU."""\n\n'
-        "import json\nfrom pathlib import Path\n\n"
-        "from occupancy_probe.launch.launches import study_problem\n"
-        "from occupancy_probe.launch.warmup import install_timings\n"
-        "from occupancy_probe.study import load_study\n\n"
-        "HERE = Path(__file__).resolve().parent\n"
-        f"STUDY = HERE / {_relative(study.path, folder)!r}\n\n\n"
-        "def install(kernel=None):\n"
-        '    """kernel: the autotuned object of your program; by default that of the study\'s Problem."""\n'
-        "    kernel = study_problem(load_study(STUDY)).kernel if kernel is None else kernel\n"
-        '    for path in sorted(HERE.glob("autotune_cache/*/*.autotune.json")):\n'
-        "        content = json.loads(path.read_text())\n"
-        "        timings = [\n"
-        '            ({**c["kwargs"], **{k: v for k, v in c.items() if k != "kwargs" and v is not None}}, ms[0])\n'
-        '            for c, ms in content["configs_timings"]\n'
-        "        ]\n"
-        '        install_timings(kernel, content["key"], timings)\n\n\n'
-        'if __name__ == "__main__":\n    install()\n'
     )
 
 
@@ -190,6 +168,81 @@ def warmup(study: Study, audit: Audit, devices: Sequence[DeviceVerdict], folder:
     )
 
 
+def _config_line(study: Study, device: DeviceVerdict) -> str:
+    """What config.py holds, under which condition, and how to use it."""
+    if device.adopted is None:
+        what = f"`CONFIG` is the baseline, as no arm was adopted on {device.device_name}"
+    else:
+        what = f"`CONFIG` is the adopted arm {device.adopted} on {device.device_name}"
+    if at := threshold(study, device):
+        what += (
+            f", {condition(study, device)}{_loss(study, device)}: `config_at({at[0]})` gives the baseline"
+            f" there; force `CONFIG` on a whole program only if no launch has a smaller {at[0]}"
+        )
+    use = "`CONFIG.all_kwargs()` goes into a launch, or to `occupancy_probe.force`"
+    pinned = [
+        (worst, w)
+        for w, c in (device.tuning_advice.per_workload if device.tuning_advice else {}).items()
+        if (worst := _slower(study, device, w, c)) and worst[0] > 0
+    ]
+    if pinned:
+        use += (
+            ". `PINNED` is the best of the autotuner's own list at each workload:"
+            f" {_words(*max(pinned)[0])}"
+        )
+    return f"{what}; {use}."
+
+
+def _note(study: Study, device: DeviceVerdict) -> str:
+    found = condition(study, device)
+    return f"; {device.adopted} is adopted {found}" if found else ""
+
+
+def _loss(study: Study, device: DeviceVerdict) -> str:
+    """What the adopted arm costs where it is not adopted, if it was measured there."""
+    lost = loss_elsewhere(study, device)
+    return (
+        f" (elsewhere up to {percent(lost[0])} slower than the baseline, at {lost[1]})"
+        if lost
+        else ""
+    )
+
+
+def _slower(
+    study: Study, device: DeviceVerdict, workload: str, config: Mapping[str, Any]
+) -> tuple[float, str, str] | None:
+    """Loss of ``config`` to the arm that the decision wants at a workload, that arm, the workload."""
+    axes = {w.name: w.axes for w in study.workloads}
+    timed = times(device).get(workload, {})
+    if workload not in axes:
+        return None
+    wanted = arm_in_force(study, device, axes[workload])
+    own = next((t for a, t in timed.items() if _same(study.arm(a).config, config)), None)
+    if own is None or wanted not in timed:
+        return None
+    return own / timed[wanted] - 1, wanted, workload
+
+
+def _words(loss: float, arm: str, workload: str) -> str:
+    return (
+        f"up to {percent(loss)} slower than {arm} ({workload})"
+        if loss > 0
+        else f"never slower than {arm}"
+    )
+
+
+def _beside(study: Study, device: DeviceVerdict, workload: str, config: Mapping[str, Any]) -> str:
+    """The comment behind a pinned config."""
+    found = _slower(study, device, workload, config)
+    if found is None:
+        return ""
+    loss, arm, _ = found
+    if loss == 0:
+        return f"  # {workload}: as fast as {arm}"
+    way = "slower" if loss > 0 else "faster"
+    return f"  # {workload}: {percent(abs(loss))} {way} than {arm}"
+
+
 def _kindest(
     name: str, axes: Mapping[str, Any], devices: Sequence[DeviceVerdict]
 ) -> tuple[str, str]:
@@ -209,38 +262,25 @@ def _kindest(
     return best[1], why
 
 
-def _fastest(study: Study, device: DeviceVerdict) -> list[Mapping[str, Any]]:
-    """Configs of the arms that are faster than the baseline by the rule, at some workload."""
-    names = dict.fromkeys(r.arm for r in device.results if r.verdict == "faster")
-    best: dict[str, tuple[float, str]] = {}
-    for r in device.results:
-        if r.arm in names and r.time_us is not None:
-            best[r.workload] = min(best.get(r.workload, (math.inf, "")), (r.time_us, r.arm))
-    return [study.arm(arm).config for arm in dict.fromkeys(a for _, a in best.values())]
+def _near_best(study: Study, device: DeviceVerdict) -> list[Mapping[str, Any]]:
+    """Configs within the study's margin of the best time at some workload, whatever list they are of."""
+    found: dict[str, list[tuple[float, Mapping[str, Any]]]] = {
+        w: [(t, study.arm(a).config) for a, t in by.items()] for w, by in times(device).items()
+    }
+    for touch in device.first_touch:
+        for config, row in zip(touch.configs, touch.times_us, strict=True):
+            for workload, time in zip(touch.workloads, row, strict=True):
+                found.setdefault(workload, []).append((time, config))
+    near = []
+    for timed in found.values():
+        limit = min(t for t, _ in timed) * (1 + study.file.decision.margin)
+        near += [c for t, c in sorted(timed, key=lambda x: x[0]) if t <= limit]
+    return near
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     default = {"num_ctas": 1, "num_warps": 4, "num_stages": 3}
     return {**default, **one} == {**default, **other}
-
-
-def _mean_ms(touch: FirstTouch) -> list[float]:
-    """Per config its mean time over the bucket's workloads, in ms: the least is the best for all."""
-    return [sum(row) / len(row) / 1e3 for row in touch.times_us]
-
-
-def _triton_key(bucket: Bucket) -> list[Any]:
-    return [*bucket.key.values(), *(f"torch.{d}" for d in bucket.dtypes)]
-
-
-def _config_record(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``triton.Config`` as its ``__dict__``."""
-    options = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "ir_override": None}
-    return {
-        "kwargs": {k: v for k, v in config.items() if k not in OPTIONS},
-        **{k: config.get(k, v) for k, v in options.items()},
-        "pre_hook": None,
-    }
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -108,7 +108,8 @@ def advise(
 ) -> TuningAdvice | None:
     """Keep, pin one config, add to key, or pin per bucket; None where nothing was measured.
 
-    margin: fraction that counts as no loss. The cheapest remedy that brings the worst loss within it
+    margin: fraction that counts as no loss. runs: real first calls, whose seconds are then told in
+    place of the timer's nominal ones. The cheapest remedy that brings the worst loss within it
     is advised; a key that cannot see what matters without a change of the kernel's arguments, or
     whose keys the warm-up does not reach, is not.
     """
@@ -127,9 +128,16 @@ def advise(
         return TuningAdvice(advice="pin one config", why=why, config=pin)
     wider = audit.wider_key
     if wider is not None:
+        mean = mean_first_call(runs)
+        seconds = (
+            f"{wider.buckets} first calls of {plain(mean)} s as measured, compiling included:"
+            f" {plain(wider.buckets * mean)} s"
+            if mean
+            else f"{plain(wider.seconds)} s of timing"
+        )
         cost = (
             f"{', '.join(wider.added)} in the key costs {wider.tuning_launches} tuned configs"
-            f" ({plain(wider.seconds)} s) and removes {percent(worst.worst)}"
+            f" ({seconds}) and removes {percent(worst.worst)}"
         )
         if wider.is_argument and not wider.not_warmed:
             return TuningAdvice(advice="add to key", why=f"{said}; {cost}")
@@ -146,6 +154,12 @@ def advise(
     return TuningAdvice(advice="pin per bucket", why=why, per_workload=per_workload)
 
 
+def mean_first_call(runs: AutotuneRuns | None) -> float | None:
+    """Seconds of a real first call, compiling included; None where none was made or all failed."""
+    seconds = [r.seconds for r in runs.runs if r.error is None] if runs else []
+    return sum(seconds) / len(seconds) if seconds else None
+
+
 def with_autotuner(
     verdict: DeviceVerdict, study: Study, audit: Audit | None, records: DeviceRecords
 ) -> DeviceVerdict:
@@ -156,7 +170,9 @@ def with_autotuner(
     return verdict.model_copy(
         update={
             "first_touch": touches,
-            "tuning_advice": advise(audit, touches, study.file.decision.margin),
+            "tuning_advice": advise(
+                audit, touches, study.file.decision.margin, records.autotune_runs
+            ),
             "autotune_runs": records.autotune_runs,
         }
     )

@@ -22,8 +22,11 @@ Outcome = Literal[
     "kernel win, system win undecided",
     "no kernel win",
     "kernel loss",
+    "no difference",
+    "undecided",
     "not known",
 ]
+SystemVerdict = Literal["system win", "no system win", "undecided"]
 
 
 def gain(share: float, ratio: float) -> float:
@@ -54,19 +57,39 @@ def most(share: float) -> float:
     return gain(share, 0.0) if share < 1 else float("inf")
 
 
-def outcome(ratio: Interval, step_gain: Interval | None, minimum: float) -> Outcome:
-    """What a kernel result means for the system; ``minimum`` is the least gain worth a change."""
+def system_verdict(step_gain: Interval, minimum: float) -> SystemVerdict:
+    """Whether throughput gains at least ``minimum``, the least gain worth a change."""
+    if step_gain.high < minimum or step_gain.high <= 0:
+        return "no system win"
+    if step_gain.low >= minimum and step_gain.low > 0:
+        return "system win"
+    return "undecided"
+
+
+def outcome(
+    ratio: Interval, step_gain: Interval | None, minimum: float, verdict: str | None = None
+) -> Outcome:
+    """What a kernel result means for the system; ``minimum`` is the least gain worth a change.
+
+    verdict: of the kernel's row. "equivalent" and "undecided" outweigh the interval, which knows
+    neither the margin nor the correction for many comparisons.
+    """
+    if verdict == "equivalent":
+        return "no difference"
+    if verdict == "undecided":
+        return "undecided"
     if ratio.low > 1:
         return "kernel loss"
     if ratio.high >= 1:
         return "no kernel win"
     if step_gain is None:
         return "not known"
-    if step_gain.high < minimum or step_gain.high <= 0:
-        return "kernel win, no system win"
-    if step_gain.low >= minimum and step_gain.low > 0:
-        return "kernel win, system win"
-    return "kernel win, system win undecided"
+    words: dict[SystemVerdict, Outcome] = {
+        "system win": "kernel win, system win",
+        "no system win": "kernel win, no system win",
+        "undecided": "kernel win, system win undecided",
+    }
+    return words[system_verdict(step_gain, minimum)]
 
 
 def needed_words(share: Interval, wanted: float) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from occupancy_probe.records import (
     DeviceVerdict,
@@ -20,12 +20,35 @@ from occupancy_probe.templating import microseconds, render
 from occupancy_probe.validate.decision import span
 
 TEMPLATE = "pull_request.md.j2"
+NEXT_STEP = "next step: "
+"""How the conclusion that a rewrite's bound is in begins (:func:`.roofline.next_step`)."""
 ROWS = 6
 """Arms in the table: the baseline, what was projected and decided, and the best of the rest."""
 
 
-def render_pull_request(plan: Plan, verdict: Verdict, templates: Path) -> str:
-    """Markdown for a pull request or an issue; one part per device, "not measured" without any."""
+class Amended(Protocol):
+    """A change of the plan after it had been committed."""
+
+    @property
+    def committed_at(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def changes(self) -> Sequence[str]: ...
+
+
+def render_pull_request(
+    plan: Plan,
+    verdict: Verdict,
+    templates: Path,
+    amendments: Sequence[Amended] = (),
+    evidence: str | None = None,
+) -> str:
+    """Markdown for a pull request or an issue; one part per device, "not measured" without any.
+
+    amendments: of the plan, oldest first. evidence: the commit to check out, which holds the plan
+    and all evidence that the figures rest on; by default the plan's.
+    """
     return render(
         templates,
         TEMPLATE,
@@ -33,7 +56,17 @@ def render_pull_request(plan: Plan, verdict: Verdict, templates: Path) -> str:
         sections=plan.sections,
         verdict=verdict,
         devices=[_view(plan, d) for d in verdict.devices],
+        amendments=amendments,
+        rule_changed=any(c.startswith("decision.") for a in amendments for c in a.changes),
+        evidence=evidence,
+        plan_commit=planned_in(verdict),
     )
+
+
+def planned_in(verdict: Verdict) -> str | None:
+    """The plan's commit: this machine's note of it, or what the evidence names where a clone has none."""
+    named = (d.plan_commit for d in verdict.devices if d.plan_commit)
+    return verdict.plan_commit or next(named, None)
 
 
 def _view(plan: Plan, device: DeviceVerdict) -> dict[str, Any]:
@@ -49,6 +82,9 @@ def _view(plan: Plan, device: DeviceVerdict) -> dict[str, Any]:
         "gains": [_gain(a, w, gains) for a in arms for w in improve if (a, w) in gains],
         "floor": max((r.noise_floor for r in device.results if r.noise_floor), default=None),
         "measured": span([w for w in names if by[BASELINE, w].time_us], names),
+        "next_steps": [
+            c.removeprefix(NEXT_STEP) for c in device.conclusions if c.startswith(NEXT_STEP)
+        ],
         "bounds": [
             b
             for b in device.bounds

@@ -142,7 +142,9 @@ def _device_view(
         "projected": [(a, _mean(results, a, where)) for a in named or ([best] if best else [])],
         "time": Markup(time_plot(plan.workloads, device, roles)) if measured else None,
         "ratio": Markup(ratio_plot(plan.workloads, device, roles, margin)) if measured else None,
-        "dose_plot": Markup(dose_plot(device.dose)) if device.dose else None,
+        "dose_plot": Markup(dose_plot(device.dose))
+        if device.dose and device.dose.figures
+        else None,
         "step_plot": _step_plot(device),
     }
 

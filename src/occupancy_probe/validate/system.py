@@ -103,6 +103,11 @@ def known_gains(system: System | None) -> Gains:
     return found
 
 
+def only_projected(system: System | None) -> set[tuple[str, str]]:
+    """Arms and workloads whose gain no step was measured for."""
+    return {(g.arm, g.workload) for g in (system.gains if system else []) if g.measured is None}
+
+
 def sentences(system: System | None) -> list[str]:
     """What the step says, for the conclusions."""
     if system is None:
@@ -151,7 +156,7 @@ def _own_steps(study: Study, wanted: Throughput, measurements: Mapping[str, Meas
     if len(points) >= 3:
         order = sorted(points)
         times = tuple(points[c] / 1e3 for c in order)
-        series = Series(study.name, "measured by this study", tuple(order), times)
+        series = Series(study.name, "whole steps, measured", tuple(order), times)
         model = describe(series, flag=False)
     else:
         notes.append("fewer than 3 concurrencies were measured: no throughput model")
@@ -244,7 +249,7 @@ def _gains(
                 projected=projected,
                 measured=gain,
                 measured_verdict=known[1] if known else None,
-                outcome=outcome(ratio, gain or projected, minimum),
+                outcome=outcome(ratio, gain or projected, minimum, r.verdict),
             )
         )
     return found

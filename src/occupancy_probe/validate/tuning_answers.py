@@ -9,6 +9,7 @@ from occupancy_probe.records import Answer, Audit, AutotuneRuns, DeviceVerdict, 
 from occupancy_probe.study import Study
 from occupancy_probe.templating import config_text, percent, plain, size
 from occupancy_probe.validate.conclusions import span
+from occupancy_probe.validate.first_touch import mean_first_call
 
 _UNMEASURED = "not measured: that takes times of two of the autotuner's configs at least"
 
@@ -58,13 +59,22 @@ def _blind(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
     said = []
     for device in devices:
         for touch in device.first_touch:
+            where = f"{device.device_name}{_bucket(touch, device)}"
             said.append(
-                f"{device.device_name}: yes, up to {percent(touch.worst)} at {touch.worst_at} if touched"
+                f"{where}: yes, up to {percent(touch.worst)} at {touch.worst_at} if touched"
                 f" first at {touch.worst_first}{_coin(touch)}"
                 if touch.worst > 0
-                else f"{device.device_name}: no, the same config wins everywhere"
+                else f"{where}: no, the same config wins everywhere"
             )
     return head + ("; ".join(said) or f"What that costs is {_UNMEASURED}") + "."
+
+
+def _bucket(touch: FirstTouch, device: DeviceVerdict) -> str:
+    """Which bucket is meant, where the device has several."""
+    if len(device.first_touch) < 2:
+        return ""
+    ends = dict.fromkeys((touch.workloads[0], touch.workloads[-1]))
+    return f", bucket of {' … '.join(ends)}"
 
 
 def _coin(touch: FirstTouch) -> str:
@@ -104,7 +114,8 @@ def _ever(n: object, audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
                 if where
                 else "no, at no first touch"
             )
-            said.append(f"{device.device_name}: {text}{_unlisted(touch)}")
+            where_from = f"{device.device_name}{_bucket(touch, device)}"
+            said.append(f"{where_from}: {text}{_unlisted(touch)}")
         if device.autotune_runs is not None:
             said.append(
                 f"{device.device_name}, real autotune runs: {runs_text(device.autotune_runs)}"
@@ -144,7 +155,7 @@ def runs_text(runs: AutotuneRuns) -> str:
         said = ", ".join(f"{config} {n} of {len(mine)}" for config, n in won.most_common())
         seconds = sorted(r.seconds for r in mine)
         parts.append(
-            f"first at {workload}: {said} ({plain(seconds[len(seconds) // 2], 2)} s a first call, {plain(seconds[-1], 2)}"
+            f"first at {workload}: {said} ({plain(seconds[len(seconds) // 2])} s a first call, {plain(seconds[-1])}"
             " s at most)"
         )
     return "; ".join(parts)
@@ -210,10 +221,18 @@ def _wider(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
         text += f"; {', '.join(wider.added)} must first become an argument of the kernel"
     if wider.not_warmed:
         text += f"; captured and not warmed up then: {', '.join(wider.not_warmed)}"
+    for d in devices:
+        if mean := mean_first_call(d.autotune_runs):
+            text += (
+                f"; first calls on {d.device_name} took {plain(mean)} s on average, compiling included:"
+                f" {plain(wider.buckets * mean)} s instead of {plain(len(audit.buckets) * mean)} s"
+            )
     removed = [
-        f"{percent(touch.worst)} on {d.device_name}" for d in devices for touch in d.first_touch
+        f"{percent(touch.worst)} on {d.device_name}{_bucket(touch, d)}"
+        for d in devices
+        for touch in d.first_touch
     ]
-    return f"{text}. It removes a worst loss of {', '.join(removed)}." if removed else f"{text}."
+    return f"{text}. It removes a worst loss of {'; '.join(removed)}." if removed else f"{text}."
 
 
 def _advice(devices: Sequence[DeviceVerdict]) -> str:

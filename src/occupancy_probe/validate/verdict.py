@@ -38,7 +38,13 @@ from occupancy_probe.validate.statistics import (
     median_time,
     spent_alpha,
 )
-from occupancy_probe.validate.system import StepStudy, find_system, known_gains, sentences
+from occupancy_probe.validate.system import (
+    StepStudy,
+    find_system,
+    known_gains,
+    only_projected,
+    sentences,
+)
 from occupancy_probe.validate.tuning_answers import answers
 
 UNKNOWN_TARGET = "unknown"
@@ -75,10 +81,19 @@ def judge(
         plan_commit=commit.commit if commit else None,
         devices=devices,
         assumptions=assess(study.file.assume, plan, collected.feasibility),
-        notes=list(collected.notes),
+        notes=[*collected.notes, *_wrong_logic(collected)],
         audit=collected.audit,
         tuning_answers=answers(study, collected.audit, devices),
     )
+
+
+def _wrong_logic(collected: Collected) -> list[str]:
+    """Arms that Triton's interpreter shows to be wrong: no GPU is needed to know that."""
+    found = {n: r for n, r in collected.logic.items() if r.verdict != "right"}
+    reasons = {c.reason for r in found.values() for c in r.checks if c.reason}
+    if not found:
+        return []
+    return [f"not right in Triton's interpreter: {', '.join(found)} ({'; '.join(sorted(reasons))})"]
 
 
 def _judge_device(
@@ -107,7 +122,9 @@ def _judge_device(
         records.doses,
         system.shares if system else {},
     )
-    ruling = decide(Case(study, results, doubts, known_gains(system), limits))
+    ruling = decide(
+        Case(study, results, doubts, known_gains(system), limits, only_projected(system))
+    )
     decision, adopted = ruling.text, ruling.arm
     again = confirmation(study, records)
     if adopted and again and again.arm == adopted and not _held(study, again, ruling):
