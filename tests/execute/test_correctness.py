@@ -152,3 +152,26 @@ def test_the_largest_workload_is_the_one_that_moves_most():
 
     assert largest_workload({"c1": 1, "c96": 96, "c8": 8}) == "c96"
     assert largest_workload({}) is None
+
+
+def test_a_record_names_the_gpu_that_checked_it_and_none_in_the_interpreter(
+    rows, tmp_path, monkeypatch
+):
+    from execute.conftest import simulated
+    from occupancy_probe.execute import correctness
+    from occupancy_probe.execute.device import GpuTurn
+
+    assert {r.device_uuid for r in rows[1].values()} == {None}
+    told = []
+
+    def answers(module, job, tasks, limit, environment, turn):
+        told.append(turn.environment)
+        yield from ((t, {"checks": [{"workload": "r4", "verdict": "right"}]}) for t in tasks)
+
+    monkeypatch.setattr(correctness, "precompile", lambda *a: {})
+    monkeypatch.setattr(correctness, "supervise", answers)
+    gpu, study = simulated(3), load_study(FIXTURES / "tiny.yaml")
+    turn = GpuTurn(gpu, tmp_path)
+    found = check_arms(study, ["baseline"], tmp_path, gpu.slug, gpu.name, {}, turn=turn)
+    assert (found["baseline"].device_uuid, found["baseline"].mode) == ("GPU-3", "gpu")
+    assert told == [{"CUDA_VISIBLE_DEVICES": "GPU-3"}]

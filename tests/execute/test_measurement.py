@@ -161,6 +161,22 @@ def test_nothing_measured_is_lost_when_the_run_is_killed(short, workers, tmp_pat
         assert len(found[name].replicates) == done + 1
 
 
+def test_what_a_stopped_process_held_is_counted_with_what_it_was_busy(short, workers):
+    """The busy share of a run that was stopped and went on is not above what it was."""
+    workers.setenv("WORK_S", "0.1")
+
+    def stop(done, total, what):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(short, progress=stop)
+    [kept] = [read_record(p, Measurement) for p in short.folder.glob("[!.]*.json")]
+    assert kept.busy_seconds == pytest.approx(0.4)
+    assert 0.1 <= kept.held_seconds <= short.turn.held_s
+    for record in run(short).values():
+        assert record.held_seconds >= 0.1 * len(record.replicates)
+
+
 def test_a_record_of_another_gpu_is_measured_anew(short, tmp_path):
     from execute.conftest import simulated
     from occupancy_probe.execute.device import GpuTurn

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from execute.conftest import simulated
+from occupancy_probe.execute.device import GpuTurn
 from occupancy_probe.execute.serving import (
     NoFigure,
     forced_environment,
@@ -60,11 +62,13 @@ def test_a_server_that_decodes_is_served_arm_by_arm_and_every_restart_is_a_repli
     commit = PlanCommit(
         study="served", plan_hash="P", commit="c", committed_at=None, preregistered=True, note=""
     )
-    seen = []
+    seen, turn = [], GpuTurn(simulated(7), tmp_path)
     found = serve_arms(
-        study, plan, commit, ["baseline", "t32"], tmp_path / "serving", ("cpu", "CPU"), {},
+        study, plan, commit, ["baseline", "t32"], tmp_path / "serving", turn, {},
         lambda done, total, what: seen.append((done, total)),
     )  # fmt: skip
+    assert {r.device_uuid for x in found.values() for r in (x, *x.replicates)} == {"GPU-7"}
+    assert 0 < turn.held_s <= found["n2"].seconds
     assert list(found) == ["n2"]  # the load runs where the rule wants a gain
     record = read_record(tmp_path / "serving" / "n2.json", Serving)
     assert record == found["n2"] and not record.failures and record.plan_commit == "c"
@@ -100,7 +104,9 @@ def once(tmp_path, server, load, **limits):
         command=["python", "-S", "-c", load], limit_s=limits.get("limit_s", 20), regex="rate (.*)"
     )
     point = [Workload("w", {"c": 1})]
-    return measure_once(serve, of, point, {"num_warps": 8}, tmp_path, tmp_path / "logs")["w"]
+    return measure_once(
+        serve, of, point, {"num_warps": 8}, tmp_path, tmp_path / "logs", limits.get("pinned", {})
+    )["w"]
 
 
 def test_a_server_that_ends_gives_its_last_words(tmp_path):
@@ -132,14 +138,14 @@ def test_a_figure_of_a_server_that_never_launched_the_forced_kernel_does_not_cou
 def test_a_command_that_is_not_there_is_named(tmp_path):
     serve = Serve(command=["/no/such/server"], kernel="m:k")
     load = Load(command=["x"], json_path="a")
-    found = measure_once(serve, load, [Workload("w", {})], {}, tmp_path, tmp_path / "l")
+    found = measure_once(serve, load, [Workload("w", {})], {}, tmp_path, tmp_path / "l", {})
     assert found["w"] == "serve.command: /no/such/server: No such file or directory"
 
 
 def test_the_arm_is_forced_through_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "mine")
     serve = Serve(command=["x"], kernel=KERNEL, environment={"A": "b"})
-    found = forced_environment(serve, {"num_warps": 8}, tmp_path)
+    found = forced_environment(serve, {"num_warps": 8}, tmp_path, {"A": "the study's word counts"})
     assert json.loads(found[FORCE]) == {KERNEL: {"num_warps": 8}}
     assert found["PYTHONPATH"].split(os.pathsep) == [str(SITE), "mine"]
     assert found["A"] == "b" and found[NOTES] == str(tmp_path) and "PATH" in found
@@ -175,3 +181,27 @@ def test_no_figure_is_no_zero(load, output):
 def test_python_means_the_one_that_runs_the_workflow(tmp_path):
     said = once(tmp_path, "import sys; sys.exit(sys.executable)", "")
     assert said.endswith(sys.executable)
+
+
+def test_the_server_sees_the_gpu_of_its_job_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    server = "import os, sys; sys.exit(os.environ['CUDA_VISIBLE_DEVICES'])"
+    said = once(tmp_path, server, "", pinned=GpuTurn(simulated(1), tmp_path).environment)
+    assert said == "the server ended with status 1 before it was healthy: GPU-1"
+
+
+def test_a_study_that_names_the_servers_gpus_has_its_word_and_no_uuid_is_claimed(tmp_path):
+    text = STUDY.replace('{TRITON_INTERPRET: "1"}', '{CUDA_VISIBLE_DEVICES: "4,5"}').replace(
+        f"[python, {HERE}/decode_server.py", "[python, -c, 'raise SystemExit(\"no\")'"
+    )
+    (tmp_path / "s.yaml").write_text(text)
+    plan = Plan(
+        study="served", plan_hash="P", title="t", document="D", sections={}, arms=[], workloads=[],
+        targets=[], autotune=None,
+    )  # fmt: skip
+    commit = PlanCommit(
+        study="served", plan_hash="P", commit="c", committed_at=None, preregistered=True, note=""
+    )
+    study, turn = load_study(tmp_path / "s.yaml"), GpuTurn(simulated(7), tmp_path)
+    found = serve_arms(study, plan, commit, ["baseline"], tmp_path / "serving", turn, {})
+    assert [r.device_uuid for r in (found["n2"], *found["n2"].replicates)] == [None] * 3

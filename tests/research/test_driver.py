@@ -6,7 +6,6 @@ import pytest
 import torch
 from conftest import FIXTURES
 
-from occupancy_probe.gpu import present, target
 from occupancy_probe.records import DriverCheck, read_record, write_record
 from occupancy_probe.research.driver import COMPARED, compare_with_driver
 from occupancy_probe.study import load_study
@@ -27,26 +26,37 @@ def test_equal_figures_are_equal_and_rejected_arms_are_not_asked(matrix_of, trac
         for v in r.variants
     }
 
-    def ask(spec):
-        asked.append(spec)
-        found = by_words[spec.options.get("num_warps"), spec.words()]
-        return {**found, "local_bytes": 0}
+    def ask(specs):
+        asked.append(specs)
+        return {
+            key: {**by_words[s.options.get("num_warps"), s.words()], "local_bytes": 0}
+            for key, s in specs.items()
+        }
 
     kernels, missing = compare_with_driver(trace, "sm_90", matrix.records, ask)
     assert missing == []
     assert [k.differs for k in kernels] == [[]] * 5
     assert {k.arm for k in kernels} == {n for n, r in matrix.records.items() if r.verdict == "fits"}
-    assert len(asked) == len({s.key for s in asked})
+    [specs] = asked
+    fitting = {k.arm for k in kernels}
+    assert specs.keys() == {
+        c.specialization
+        for launch in trace.launches
+        if launch.target == "sm_90" and launch.arm in fitting
+        for c in launch.calls
+    }
     assert kernels[0].driver["local_bytes"] == 0
 
 
 def test_a_difference_and_a_kernel_that_cannot_be_loaded_are_results(matrix_of, trace_of, tmp_path):
     matrix, trace = matrix_of(LIMITS, "sm_90"), trace_of(LIMITS)
 
-    def ask(spec):
-        if spec.options["num_warps"] == 8:
-            raise RuntimeError("out of resource")
-        return {**figures(matrix["baseline"]), "registers": 200}
+    def ask(specs):
+        said = {**figures(matrix["baseline"]), "registers": 200}
+        return {
+            key: "RuntimeError: out of resource" if s.options["num_warps"] == 8 else said
+            for key, s in specs.items()
+        }
 
     kernels, missing = compare_with_driver(trace, "sm_90", matrix.records, ask)
     assert {tuple(k.differs) for k in kernels} == {("registers",)}
@@ -62,30 +72,40 @@ def test_a_difference_and_a_kernel_that_cannot_be_loaded_are_results(matrix_of, 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_the_driver_here_says_what_was_compiled(tmp_path):
-    """Every fitting arm of the tiny and the gather study, through Triton's own loader."""
+def test_the_driver_here_says_what_was_compiled(tmp_path, monkeypatch):
+    """Every fitting arm of the tiny and the gather study, through Triton's own loader on each GPU here.
+
+    The cache is empty when the driver is asked: everything is compiled before the GPU is held.
+    """
     from conftest import copy_fixture, own_imports
 
+    from occupancy_probe.execute.device import GpuTurn, same_model
+    from occupancy_probe.execute.driver_figures import driver_figures
     from occupancy_probe.launch.launches import trace_study
-    from occupancy_probe.launch.loaded import ask_driver
     from research.conftest import compile_matrix
 
-    gpu = present()
-    assert gpu is not None
+    gpus = same_model()
     for name in ("tiny_limits", "gather"):
         path = copy_fixture(name, tmp_path / name)
         study = load_study(path)
-        if gpu.target not in study.file.targets:
-            pytest.skip(f"{name} has no target {gpu.target}")
+        if gpus[0].target not in study.file.targets:
+            pytest.skip(f"{name} has no target {gpus[0].target}")
         with own_imports():
             trace = trace_study(study)
-            records = compile_matrix(path, gpu.target, tmp_path / name / "out", trace)
+            records = compile_matrix(path, gpus[0].target, tmp_path / name / "out", trace)
+        for number, gpu in enumerate(gpus):
+            monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / f"cold-{name}-{number}"))
+            turn = GpuTurn(gpu)
             kernels, missing = compare_with_driver(
                 trace,
                 gpu.target,
                 records,
-                lambda spec, study=study: ask_driver(study.kernel_folder, spec, target(gpu.target)),
+                lambda specs, study=study, turn=turn: driver_figures(
+                    study.kernel_folder, specs, turn, 120
+                ),
             )
-        assert missing == []
-        assert kernels
-        assert {k.arm: k.differs for k in kernels if k.differs} == {}
+            assert missing == []
+            assert kernels
+            assert {k.arm: k.differs for k in kernels if k.differs} == {}
+            assert 0 < turn.held_s < 10
+            print(name, gpu.uuid, len(kernels), f"held {turn.held_s:.2f} s")

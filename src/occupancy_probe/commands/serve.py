@@ -26,27 +26,29 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """See the module."""
-    from occupancy_probe.execute.device import require_gpu, run_versions
+    from occupancy_probe.execute.device import GpuTurn, assigned, run_versions, same_model
     from occupancy_probe.execute.serving import serve_arms
 
-    study, gpu = load_study(options.study), require_gpu()
+    study, gpus = load_study(options.study), same_model()
+    slug = gpus[0].slug
     root: Path = options.results
     if study.file.serve is None:
         raise StudyError(f"{study.path}: serve: missing; say how a server is started, and its load")
-    right = right_arms(study, root, gpu.slug, gpu.target)
+    right = right_arms(study, root, slug, gpus[0].target)
     asked = [a for a in options.arms.split(",") if a] or right
     if unknown := [a for a in asked if a not in right]:
         raise StudyError(
-            f"--arms: {', '.join(unknown)} not right on {gpu.name}; right: {', '.join(right)}"
+            f"--arms: {', '.join(unknown)} not right on {gpus[0].name}; right: {', '.join(right)}"
         )
     arms = list(dict.fromkeys([BASELINE, NULL, *asked]))
     plan = records.read_record(root / "plan.json", records.Plan)
     commit = records.read_record(root / "plan_commit.json", records.PlanCommit)
-    folder, device = root / "serving" / gpu.slug, (gpu.slug, gpu.name)
-    with progress(f"{study.name}: serve on {gpu.name}") as report:
-        found = serve_arms(study, plan, commit, arms, folder, device, run_versions(gpu), report)
+    with assigned(gpus) as gpu, progress(f"{study.name}: serve on {gpu.name}") as report:
+        folder, turn = root / "serving" / slug, GpuTurn(gpu)
+        found = serve_arms(study, plan, commit, arms, folder, turn, run_versions(gpu), report)
     failures = [text for record in found.values() for text in record.failures]
-    write_index(root / "serving" / f"{gpu.slug}.json", {"failures": failures})
+    write_index(root / "serving" / f"{slug}.json", {"failures": failures})
     print(
-        f"{study.name}: {len(arms)} arms served, {len(failures)} starts or loads without a figure"
+        f"{study.name}: {gpu.name} {gpu.uuid}: {len(arms)} arms served, {len(failures)} starts or"
+        " loads without a figure"
     )

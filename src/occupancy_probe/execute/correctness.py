@@ -89,6 +89,7 @@ def check_arms(
             config=study.arm(name).config,
             device=device,
             device_name=device_name,
+            device_uuid=turn.device.uuid if turn else None,
             mode="logic" if logic else "gpu",
             verdict=worst,
             checks=checks,

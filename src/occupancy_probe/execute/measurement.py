@@ -79,10 +79,12 @@ def measure(
         process = first_process + number
         while open_ := [n for n, r in records.items() if process not in processes_of(r)]:
             job = _job(study, configs, records, process)
-            before = turn.held_s
+            counted = turn.held_s
             for workload, message in supervise(
                 worker or WORKER, job, open_, TIME_LIMIT_S, turn=turn
             ):
+                before, counted = counted, turn.held_s
+                records[workload] = _held(records[workload], counted - before)
                 if "failed" in message:
                     _disqualify(records, configs, workload, message, folder)
                     break
@@ -90,7 +92,8 @@ def measure(
                 write_record(folder / f"{workload}.json", records[workload])
                 done = sum(len(processes_of(r)) for r in records.values())
                 progress(done, total, f"{workload}: process {number + 1} of {wanted.processes}")
-            _share(records, open_, turn.held_s - before, folder)
+            records[workload] = _held(records[workload], turn.held_s - counted)
+            write_record(folder / f"{workload}.json", records[workload])
     return records
 
 
@@ -118,13 +121,10 @@ def _with_replicates(record: Measurement, message: Mapping[str, Any]) -> Measure
     )
 
 
-def _share(records: Records, workloads: Sequence[str], held_s: float, folder: Path) -> None:
-    """Give each workload an equal part of the time that a process held the GPU."""
-    for name in workloads:
-        record = records[name]
-        known = round(record.held_seconds + held_s / len(workloads), 3)
-        records[name] = record.model_copy(update={"held_seconds": known})
-        write_record(folder / f"{name}.json", records[name])
+def _held(record: Measurement, held_s: float) -> Measurement:
+    """With the time that the GPU was held for it: from the message before it, or the turn's begin."""
+    known = round(record.held_seconds + held_s, 4)
+    return record.model_copy(update={"held_seconds": known})
 
 
 def _disqualify(

@@ -26,8 +26,6 @@ def precompile(
     problem: see :func:`.job.problem_job`. workloads: name → axes. configs: by arm. limit_s: for one
     arm. Returns why an arm could not be compiled, by arm; it is for the stage itself to judge that.
     """
-    names = list(configs)
-    count = max(1, min(workers or os.cpu_count() or 1, len(names)))
     job = {
         **problem,
         "workloads": dict(workloads),
@@ -35,16 +33,32 @@ def precompile(
         "target": device.target,
         "sm_count": sm_count(device),
     }
+    module = "occupancy_probe.execute.precompile_worker"
+    return on_all_cores(module, job, list(configs), limit_s, progress, workers)
+
+
+def on_all_cores(
+    module: str,
+    job: Mapping[str, Any],
+    names: list[str],
+    limit_s: float,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+    workers: int | None = None,
+) -> dict[str, str]:
+    """Let children ``module`` compile ``names``, each its share; why some could not be, by name.
+
+    job: for each child; see :func:`.supervise.supervise`. limit_s: for one name.
+    """
+    count = max(1, min(workers or os.cpu_count() or 1, len(names)))
     failed: dict[str, str] = {}
     done = [0]
 
     def work(share: list[str]) -> None:
-        module = "occupancy_probe.execute.precompile_worker"
-        for arm, message in supervise(module, job, share, limit_s):
+        for name, message in supervise(module, job, share, limit_s):
             if "failed" in message:
-                failed[arm] = message["reason"]
+                failed[name] = message["reason"]
             done[0] += 1
-            progress(done[0], len(names), f"compiled {arm}")
+            progress(done[0], len(names), f"compiled {name}")
 
     with ThreadPoolExecutor(count) as pool:
         list(pool.map(work, [names[i::count] for i in range(count)]))

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from occupancy_probe.execute.device import GpuTurn
 from occupancy_probe.launch.program import FORCE, NOTES, RECORD, SITE
 from occupancy_probe.records import Plan, PlanCommit, Replicate, Serving, write_record
 from occupancy_probe.study import Study, Workload
@@ -45,16 +46,19 @@ def serve_arms(
     commit: PlanCommit,
     arms: Sequence[str],
     folder: Path,
-    device: tuple[str, str],
+    turn: GpuTurn,
     versions: Mapping[str, str],
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> dict[str, Serving]:
     """Records by workload in ``folder``, written after every round; logs in ``folder/logs``.
 
-    arms: with the baseline. device: slug and name.
+    arms: with the baseline. turn: taken for every start of the server, which sees that GPU only,
+    unless the study's ``serve.environment`` names the server's GPUs itself.
     """
     serve, load = study.file.serve, study.file.load
     assert serve is not None and load is not None
+    own = turn.environment.keys() & serve.environment.keys()
+    device, uuid = turn.device, None if own else turn.device.uuid
     names = study.selects(load.where or study.file.decision.improve)
     workloads = [w for w in study.workloads if w.name in names]
     started = time.monotonic()
@@ -68,7 +72,13 @@ def serve_arms(
         for arm in rng.sample(list(arms), len(arms)):
             place = folder / "logs" / f"{number}-{arm}"
             config = study.arm(arm).config
-            figures = measure_once(serve, load, workloads, config, study.path.parent, place)
+            turn.enter()
+            try:
+                figures = measure_once(
+                    serve, load, workloads, config, study.path.parent, place, turn.environment
+                )
+            finally:
+                turn.leave()
             for workload, figure in figures.items():
                 if isinstance(figure, str):
                     failures[workload].append(f"round {number}, {arm}: {figure}")
@@ -78,15 +88,16 @@ def serve_arms(
             progress(done, total, f"round {number + 1} of {serve.restarts}: {arm}")
         records = {}
         for w in workloads:
-            taken = Replicate(process=number, allocation=0, arms=found[w.name])
+            taken = Replicate(process=number, allocation=0, arms=found[w.name], device_uuid=uuid)
             rounds[w.name].append(taken)
             records[w.name] = Serving(
                 study=study.name,
                 depends={"plan": plan.plan_hash, "launch": study.launch_digest},
                 versions=dict(versions),
                 plan_commit=commit.commit,
-                device=device[0],
-                device_name=device[1],
+                device=device.slug,
+                device_name=device.name,
+                device_uuid=uuid,
                 workload=w.name,
                 kernel=serve.kernel,
                 restarts=serve.restarts,
@@ -106,17 +117,18 @@ def measure_once(
     config: Mapping[str, Any],
     here: Path,
     place: Path,
+    pinned: Mapping[str, str],
 ) -> dict[str, float | str]:
     """Tokens per second by workload from one start of the server under ``config``, or why there is none.
 
     here: working folder of the commands. place: folder for logs, and for what the server's processes
-    note of the launches they forced.
+    note of the launches they forced. pinned: variables that name the GPU.
     """
     notes = place / "forced"
     notes.mkdir(parents=True, exist_ok=True)
     for old in notes.glob("*.json"):
         old.unlink()
-    environment = forced_environment(serve, config, notes)
+    environment = forced_environment(serve, config, notes, pinned)
     found: dict[str, float | str] = {}
     try:
         with _running(serve, environment, here, place / "server.log") as port:
@@ -133,9 +145,11 @@ def measure_once(
     return found
 
 
-def forced_environment(serve: Serve, config: Mapping[str, Any], notes: Path) -> dict[str, str]:
+def forced_environment(
+    serve: Serve, config: Mapping[str, Any], notes: Path, pinned: Mapping[str, str]
+) -> dict[str, str]:
     """The server's environment: the kernel forced in every Python process that it starts."""
-    given = {**os.environ, **serve.environment}
+    given = {**os.environ, **pinned, **serve.environment}
     given.pop(RECORD, None)
     path = os.pathsep.join(filter(None, [str(SITE), given.get("PYTHONPATH", "")]))
     force = json.dumps({serve.kernel: dict(config)})

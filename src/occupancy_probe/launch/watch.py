@@ -46,7 +46,7 @@ class _WarmUp(Interceptor):
 
     def launch(self, kernel: Any, proceed: Run, *args: Any, **kwargs: Any) -> Any:
         compiled = proceed(*args, **{**kwargs, "warmup": True})
-        _make_launcher(compiled)
+        make_launcher(compiled)
         return compiled
 
 
@@ -86,7 +86,7 @@ def load_launches(
         problem.launch(problem.make_inputs(axes, "meta", 0), config)
 
 
-def _make_launcher(compiled: Any) -> None:
+def make_launcher(compiled: Any) -> None:
     """Up to Triton 3.6 every signature has a C launcher of its own, cached like the kernel."""
     from triton.backends.nvidia import driver
 

@@ -44,6 +44,8 @@ class Correctness(Record):
     config: dict[str, Any]
     device: str
     device_name: str
+    device_uuid: str | None = None
+    """None in the interpreter, and in records made before this was noted."""
     mode: Literal["gpu", "logic"]
     verdict: Literal["right", "wrong", "error", "no answer"]
     checks: list[Check]
@@ -182,6 +184,8 @@ class Serving(Record):
     plan_commit: str | None
     device: str
     device_name: str
+    device_uuid: str | None = None
+    """None where the study names the server's GPUs itself, and in records made before this was noted."""
     workload: str
     kernel: str
     """``module:kernel`` that was forced."""

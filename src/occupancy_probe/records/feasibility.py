@@ -161,6 +161,8 @@ class DriverCheck(Record):
 
     device: str
     device_name: str
+    device_uuid: str | None = None
+    """None in records made before this was noted."""
     target: str
     kernels: list[DriverKernel]
     missing: list[str] = []

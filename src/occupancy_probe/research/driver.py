@@ -9,7 +9,8 @@ from occupancy_probe.records import DriverKernel, Feasibility, Specialization, T
 COMPARED = ("registers", "shared_bytes", "ctas_per_sm")
 """Figures that must be equal; whatever else the driver says is recorded beside them."""
 
-Ask = Callable[[Specialization], Mapping[str, int]]
+Ask = Callable[[Mapping[str, Specialization]], Mapping[str, Mapping[str, int] | str]]
+"""The driver's figures of each, or why there are none."""
 
 
 def compare_with_driver(
@@ -17,11 +18,11 @@ def compare_with_driver(
 ) -> tuple[list[DriverKernel], list[str]]:
     """Every kernel that every fitting arm launches on ``target``, and what could not be compared.
 
-    ask: the driver's figures of a specialization; each is asked for once.
+    ask: called once, with every specialization by its key.
     """
     kernels: list[DriverKernel] = []
     missing: list[str] = []
-    known: dict[str, Mapping[str, int]] = {}
+    compared: list[tuple[str, str, Variant]] = []
     for name, record in records.items():
         if record.verdict != "fits":
             continue
@@ -31,16 +32,17 @@ def compare_with_driver(
             variant = _variant(record, spec)
             if variant is None:
                 missing.append(f"{name}: the record has no variant {spec.words()}; compile again")
-                continue
-            try:
-                if key not in known:
-                    known[key] = ask(spec)
-            except Exception as e:  # one kernel that cannot be loaded is a result
-                missing.append(f"{name}: {spec.kernel}: {type(e).__name__}: {e}"[:300])
-                continue
-            kernels.append(compare_kernel(name, variant, known[key]))
+            else:
+                compared.append((name, key, variant))
         if not launches:
             missing.append(f"{name}: not in the trace; trace and compile again")
+    answers = ask({key: trace.specializations[key] for _, key, _ in compared})
+    for name, key, variant in compared:
+        answer = answers[key]
+        if isinstance(answer, str):  # one kernel that cannot be loaded is a result
+            missing.append(f"{name}: {trace.specializations[key].kernel}: {answer}"[:300])
+        else:
+            kernels.append(compare_kernel(name, variant, answer))
     return kernels, missing
 
 
