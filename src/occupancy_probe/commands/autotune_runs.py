@@ -22,11 +22,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """See the module."""
     from occupancy_probe.execute.autotune_runs import autotune_runs, chosen
-    from occupancy_probe.execute.device import require_gpu
+    from occupancy_probe.execute.device import assigned, same_model
 
-    study, gpu = load_study(options.study), require_gpu()
+    study, gpus = load_study(options.study), same_model()
     workloads = chosen(study, options.workload)
-    with progress(f"{study.name}: autotune on {gpu.name}") as report:
+    with (
+        assigned(gpus) as gpu,
+        progress(f"{study.name}: autotune on {gpu.name}") as report,
+    ):
         found = autotune_runs(study, workloads, options.runs, gpu, report)
     records.write_record(options.results / "autotune" / f"{gpu.slug}.json", found)
     for workload in workloads:

@@ -59,6 +59,7 @@ def autotune_runs(
         versions=run_versions(device),
         device=device.slug,
         device_name=device.name,
+        device_uuid=device.uuid,
         runs=runs,
         started_at=started,
     )

@@ -106,10 +106,12 @@ def measure_doses(
         process = FIRST_PROCESS + number
         while open_ := [w for w in workloads if process not in _processes(records, w)]:
             job = _job(study, plan, records, process, l2_bytes)
-            before = turn.held_s
+            counted = turn.held_s
             for workload, message in supervise(
                 worker or WORKER, job, open_, TIME_LIMIT_S, turn=turn
             ):
+                before, counted = counted, turn.held_s
+                records = _held(records, counted - before)
                 if "failed" in message:
                     raise DeviceError(
                         f"dose {message.get('arm') or ''} failed at {workload}: {message['reason']};"
@@ -123,12 +125,19 @@ def measure_doses(
                     write_record(folder / f"{arm}.json", record)
                 done = sum(len(_processes(records, w)) for w in workloads)
                 progress(done, total, f"{workload}: process {number + 1} of {wanted.processes}")
-            held_s = (turn.held_s - before) / len(records)
+            records = _held(records, turn.held_s - counted)
             for arm, record in records.items():
-                known = round(record.held_seconds + held_s, 3)
-                records[arm] = record.model_copy(update={"held_seconds": known})
-                write_record(folder / f"{arm}.json", records[arm])
+                write_record(folder / f"{arm}.json", record)
     return records
+
+
+def _held(records: Mapping[str, Dose], held_s: float) -> dict[str, Dose]:
+    """With equal parts of the time that the GPU was held meanwhile."""
+    part = held_s / len(records)
+    return {
+        arm: r.model_copy(update={"held_seconds": round(r.held_seconds + part, 4)})
+        for arm, r in records.items()
+    }
 
 
 def _processes(records: Mapping[str, Dose], workload: str) -> set[int]:

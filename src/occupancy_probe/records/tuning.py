@@ -147,6 +147,7 @@ class AutotuneRuns(Record):
 
     device: str
     device_name: str
+    device_uuid: str | None = None
     runs: list[AutotuneRun]
     started_at: str
 
