@@ -108,7 +108,7 @@ def test_A7_the_advice_counts_the_seconds_of_real_first_calls_where_there_are_an
     record = AutotuneRuns(study="s", device="d", device_name="D", runs=runs, started_at="")
     found = advise(audit(wider_key=wider()), [example], 0.01, record)
     assert (
-        "21 tuned configs (7 first calls of 1.5 s as measured, compiling included: 10.5 s)"
+        "21 tuned configs (7 first calls of 1.5 s as measured, binaries cached after the first: 10.5 s)"
         in found.why
     )
 

@@ -138,7 +138,7 @@ class AutotuneRun(Part):
     timings_us: list[tuple[dict[str, Any], list[float]]] = []
     """Per config what the benchmark said: median, 20 % and 80 % quantiles; infinite: it failed."""
     seconds: float
-    """Of the whole first call, compiling included."""
+    """Of the whole first call: tuning, and compiling where no cache has the binaries."""
     error: str | None = None
 
 

@@ -130,7 +130,7 @@ def advise(
     if wider is not None:
         mean = mean_first_call(runs)
         seconds = (
-            f"{wider.buckets} first calls of {plain(mean)} s as measured, compiling included:"
+            f"{wider.buckets} first calls of {plain(mean)} s as measured, binaries cached after the first:"
             f" {plain(wider.buckets * mean)} s"
             if mean
             else f"{plain(wider.seconds)} s of timing"
@@ -155,7 +155,7 @@ def advise(
 
 
 def mean_first_call(runs: AutotuneRuns | None) -> float | None:
-    """Seconds of a real first call, compiling included; None where none was made or all failed."""
+    """Seconds of a real first call, most with cached binaries; None where none was made or all failed."""
     seconds = [r.seconds for r in runs.runs if r.error is None] if runs else []
     return sum(seconds) / len(seconds) if seconds else None
 

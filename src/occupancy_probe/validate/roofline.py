@@ -95,7 +95,7 @@ def next_step(study: Study, limits: Sequence[Bound], shares: Mapping[str, Interv
     gains = ", ".join(
         f"{g.value * 100:+.1f} % [{g.low * 100:+.1f} to {g.high * 100:+.1f}] at {b.workload}"
         for b, g in known
-    )
+    ).replace("-", "−")
     text = (
         "next step: a rewrite that brought this kernel to the larger of bandwidth floor and issue"
         f" yardstick would gain {gains} end to end"

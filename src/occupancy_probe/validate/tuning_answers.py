@@ -224,7 +224,7 @@ def _wider(audit: Audit, devices: Sequence[DeviceVerdict]) -> str:
     for d in devices:
         if mean := mean_first_call(d.autotune_runs):
             text += (
-                f"; first calls on {d.device_name} took {plain(mean)} s on average, compiling included:"
+                f"; first calls on {d.device_name} took {plain(mean)} s on average, binaries cached after the first:"
                 f" {plain(wider.buckets * mean)} s instead of {plain(len(audit.buckets) * mean)} s"
             )
     removed = [
