@@ -72,7 +72,8 @@ def _verdict(repository: Repository, made: StudyCommit) -> str:
             (x[5:] for x in made.body.splitlines() if x.startswith("Why: ")), "no reason given"
         )
         changes = sum(x.startswith("- ") for x in made.body.splitlines())
-        return f"{why} ({changes} changes: git show {made.commit[:12]})"
+        counted = f"{changes} change{'s' if changes != 1 else ''}"
+        return f"{why} ({counted}: git show {made.commit[:12]})"
     if made.stage != "validate":
         return ""
     if said := made.trailers.get("Decision"):

@@ -21,7 +21,7 @@ def _cost(a: Audit) -> list[str]:
     counts = "/".join(sorted({str(b.configs) for b in tuned}))
     seconds = f"{a.tuning_seconds:.3g} s of timing, compiling comes on top"
     return [
-        f"{counts} configs × {len(tuned)} buckets = {a.tuning_launches} tuned configs, {seconds}"
+        f"{counts} configs × {len(tuned)} bucket{'s' if len(tuned) != 1 else ''} = {a.tuning_launches} tuned configs, {seconds}"
     ]
 
 
