@@ -153,11 +153,15 @@ def test_null_arm_is_a_twin_of_the_baseline():
         {"list": []},
         {"vary": {"num_warps": []}},
         {"vary": {"num_warps": [4]}},
-        {"vary": {"num_warps": [8]}, "where": "False"},
     ],
 )
 def test_no_arm_beside_the_baseline(rule):
     assert "no rule leaves an arm beside the baseline" in fault(rule)
+
+
+def test_a_rule_whose_where_keeps_nothing_is_named():
+    rule = {"vary": {"num_warps": [8]}, "where": "num_warps > 8"}
+    assert "arms[0].where: 'num_warps > 8' keeps none of 1 configs" in fault(rule)
 
 
 values = st.lists(st.integers(0, 40), min_size=1, max_size=4, unique=True)

@@ -46,7 +46,7 @@ def make_arms(
     base = Arm(BASELINE, dict(baseline), (baseline_why,), named=True)
     arms = {_key(baseline): base}
     for i, rule in enumerate(rules):
-        place = f"arms[{i}]"
+        place, kept, seen = f"arms[{i}]", 0, 0
         for difference in _differences(rule, baseline, root, place):
             config = {**baseline, **difference}
             if unknown := set(difference) - set(baseline) - LAUNCH_OPTIONS:
@@ -54,14 +54,20 @@ def make_arms(
                     f"{place}: {', '.join(sorted(unknown))} is neither in baseline nor a launch option"
                     f" ({', '.join(sorted(LAUNCH_OPTIONS))}); add it to baseline or correct it"
                 )
+            seen += 1
             if not _kept(rule.where, config, place):
                 continue
+            kept += 1
             name = make_name(rule.name, difference if rule.name is None else config, place)
             arm = Arm(
                 name, config, (rule.why,), named=rule.name is not None and "{" not in rule.name
             )
             known = arms.get(_key(config))
             arms[_key(config)] = arm if known is None else _merge(known, arm, place)
+        if seen and not kept:
+            raise StudyError(
+                f"{place}.where: {rule.where!r} keeps none of {seen} configs; widen it"
+            )
     by_name: dict[str, Arm] = {}
     for arm in arms.values():
         if arm.name == NULL or arm.name in by_name:
