@@ -65,10 +65,13 @@ def names(folder):
 def test_what_a_killed_run_left_of_a_file_goes_when_it_is_written_again(tmp_path):
     left = tmp_path / ".record.json.nc9js97d"
     left.write_text("{")
+    os.utime(left, (0, 0))
+    fresh = tmp_path / ".record.json.written"
+    fresh.write_text("{")
     other = tmp_path / ".record.json2.abc"
     other.write_text("{")
     write_text(tmp_path / "record.json", "{}")
-    assert not left.exists() and other.exists()
+    assert not left.exists() and other.exists() and fresh.exists()
 
 
 def test_a_record_says_what_it_is(tmp_path):

@@ -16,8 +16,8 @@ CAPPED = state(reasons=["sw_power_cap"])
 
 
 def test_blocks_with_a_throttle_reason_or_another_clock_do_not_count():
-    seen = [[state()], [state(1925)], [state(1900)], [CAPPED], [state()]]
-    assert steady(seen, 0.03) == [True, True, False, False, True]
+    seen = [[state()], [state(1925)], [state(1900)], [CAPPED], [state()], [state()]]
+    assert steady(seen, 0.03) == [True, True, False, False, True, True]
 
 
 def test_a_set_application_clock_is_no_throttling():
@@ -26,6 +26,17 @@ def test_a_set_application_clock_is_no_throttling():
 
 def test_a_block_that_is_throttled_later_than_its_start_does_not_count():
     assert steady([[state(), state()], [state(), CAPPED]], 0.03) == [True, False]
+
+
+def test_clean_blocks_count_however_many_throttled_ones_have_lower_clocks():
+    capped = [state(1700, ["sw_power_cap"])]
+    assert steady([capped, capped, [state()], capped, [state()]], 0.03) == [
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 class Gpu:

@@ -52,6 +52,13 @@ def test_dropped_blocks_are_counted_per_workload_with_what_was_wrong(use):
     ]
 
 
+def test_a_process_that_kept_no_block_is_named():
+    found = {"c96": measurement("c96", 6, ["sw_power_cap"])}
+    records = DeviceRecords("h200", "NVIDIA H200", "measured here", {}, {}, found)
+    [said] = [d.words() for d in gpu_use(records).drops]
+    assert said == "c96 6 of 12 (sw_power_cap; 1 of its processes kept none)"
+
+
 def test_the_totals_are_the_sums_of_the_parts(use):
     assert (use.blocks, use.dropped) == (48, 10)
     assert (use.held_seconds, use.busy_seconds) == (12.0, 4.0)

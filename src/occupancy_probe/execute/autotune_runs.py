@@ -125,7 +125,12 @@ def _run(study: Study, workload: Workload, seed: int, turn: Turn) -> AutotuneRun
         "seed": seed,
     }
     own = {"TRITON_CACHE_AUTOTUNING": "0"}
-    [(_, said)] = supervise(WORKER, job, [workload.name], LIMIT_S, own, turn)
+    try:
+        [(_, said)] = supervise(WORKER, job, [workload.name], LIMIT_S, own, turn)
+    except OSError as e:  # no process to be had
+        said = {"failed": workload.name, "reason": str(e)}
+    finally:
+        turn.leave()  # whatever happened: others of its group wait for it
     if "failed" in said:
         return AutotuneRun(workload=workload.name, winner={}, seconds=0.0, error=said["reason"])
     return AutotuneRun.model_validate({"workload": workload.name, **said["run"]})

@@ -19,8 +19,9 @@ first sample of a block would contain the time in which the CPU launches it."""
 
 MOST = 3
 """Blocks taken in all, as a multiple of those that are wanted steady."""
-REST_S = 0.2
-"""Pause before the next block once one was unsteady: the power limit looks at an average."""
+REST_S, MOST_REST_S = 0.2, 0.8
+"""Pause before the next block once one was unsteady, doubled while they are: the power limit looks at
+an average."""
 WATCH_S = 0.02
 """Between two looks at the device while a block runs."""
 
@@ -114,12 +115,13 @@ def take_blocks(
         more = kept + flying < wanted and len(taken) + flying < MOST * wanted
         if not more and not flying:
             return taken
+        if not flying and not calm:
+            time.sleep(rest_s)
         queued = queue() if more and (calm or not flying) else None
         if running is not None:
             taken.append((running, _watched(running, read)))
-            calm = calm and all(steady([states for _, states in taken], tolerance))
-            if not calm and queued is None:
-                time.sleep(rest_s)
+            if not steady([states for _, states in taken], tolerance)[-1]:
+                calm, rest_s = False, rest_s if calm else min(2 * rest_s, MOST_REST_S)
         running = queued
 
 
@@ -137,15 +139,20 @@ def _watched(block: _Queued, read: Callable[[], DeviceState]) -> list[DeviceStat
 
 def steady(blocks: Sequence[Sequence[DeviceState]], tolerance: float) -> list[bool]:
     """Which blocks count: in no state a throttle reason, or an SM clock off the median by ``tolerance``."""
-    middle = statistics.median([s.sm_clock_mhz or 0 for states in blocks for s in states] or [0])
+    every = [s for states in blocks for s in states]
+    # A throttled clock says nothing of what a steady one would be.
+    middle = statistics.median([s.sm_clock_mhz or 0 for s in every if not _throttled(s)] or [0])
     return [
         not any(
-            set(s.throttle_reasons) - HARMLESS_REASONS
-            or abs((s.sm_clock_mhz or 0) - middle) > tolerance * middle
+            _throttled(s) or abs((s.sm_clock_mhz or 0) - middle) > tolerance * middle
             for s in states
         )
         for states in blocks
     ]
+
+
+def _throttled(state: DeviceState) -> bool:
+    return bool(set(state.throttle_reasons) - HARMLESS_REASONS)
 
 
 def event() -> torch.cuda.Event:

@@ -98,7 +98,7 @@ def measure_doses(
         for arm in arms
     }
     if len({r.started_at for r in records.values()}) > 1:  # not of one run: not in common blocks
-        anew = {"replicates": {}, "started_at": _now()}
+        anew = {"replicates": {}, "held_seconds": 0.0, "started_at": _now()}
         records = {a: r.model_copy(update=anew) for a, r in records.items()}
     workloads = study.selects(wanted.workloads)
     total = wanted.processes * len(workloads)

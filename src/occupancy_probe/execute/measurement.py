@@ -86,6 +86,7 @@ def measure(
                 before, counted = counted, turn.held_s
                 records[workload] = _held(records[workload], counted - before)
                 if "failed" in message:
+                    write_record(folder / f"{workload}.json", records[workload])
                     _disqualify(records, configs, workload, message, folder)
                     break
                 records[workload] = _with_replicates(records[workload], message)

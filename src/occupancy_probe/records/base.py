@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -41,11 +43,17 @@ class Record(Part):
 R = TypeVar("R", bound=Record)
 
 
+_STALE_S = 3600.0
+"""Age of a temporary file that nobody is writing any more."""
+
+
 def write_text(path: Path, text: str) -> None:
     """Write ``path`` as a whole or not at all: temporary file beside it, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{escape(path.name)}.*"):  # by a run that was killed just then
-        left.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                left.unlink()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

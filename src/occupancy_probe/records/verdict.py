@@ -104,12 +104,15 @@ class Drops(Part):
     dropped: int
     reasons: list[str] = []
     """Throttle reasons of the replicates that lost blocks; none: their SM clock moved."""
+    empty: int = 0
+    """Processes of which no block was left: they count for nothing."""
 
     def words(self) -> str:
         """Such as ``c96 21 of 30 (sw_power_cap)``."""
         name = f"{self.workload} re-measured" if self.again else self.workload
         why = ", ".join(self.reasons) or "SM clock moved"
-        return f"{name} {self.dropped:,} of {self.blocks:,} ({why})"
+        gone = f"; {self.empty} of its processes kept none" if self.empty else ""
+        return f"{name} {self.dropped:,} of {self.blocks:,} ({why}{gone})"
 
 
 class GpuUse(Part):

@@ -39,13 +39,16 @@ def gpu_use(records: DeviceRecords) -> GpuUse | None:
 
 
 def _blocks(measurement: Measurement, again: bool = False) -> Drops:
-    kept = [max(map(len, r.arms.values()), default=0) for r in measurement.replicates]
-    dropped = sum(r.dropped for r in measurement.replicates)
-    seen = {t for r in measurement.replicates if r.dropped and r.clocks for t in r.clocks.throttle}
+    replicates = measurement.replicates
+    processes = {r.process for r in replicates}
+    kept = [max(map(len, r.arms.values()), default=0) for r in replicates]
+    dropped = sum(r.dropped for r in replicates)
+    seen = {t for r in replicates if r.dropped and r.clocks for t in r.clocks.throttle}
     return Drops(
         workload=measurement.workload,
         again=again,
         blocks=sum(kept) + dropped,
         dropped=dropped,
         reasons=sorted(seen - HARMLESS_REASONS),
+        empty=len(processes - {r.process for r, n in zip(replicates, kept, strict=True) if n}),
     )
