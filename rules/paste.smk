@@ -19,6 +19,7 @@ rule paste_outcome:
         "results/{study}/logs/paste.log",
     params:
         code=probe.digest_sources("validate", "templating.py"),
+        published=lambda wildcards: probe.published_stamps(STUDIES[wildcards.study]),
         templates=lambda wildcards, input: Path(input.templates[0]).parent,
     shell:
         "python -m occupancy_probe paste {input.study:q} --results results/{wildcards.study}"

@@ -72,8 +72,11 @@ rule compare_driver:
     resources:
         gpu=1,
     params:
-        code=probe.digest_sources(
-            "launch", "research", "gpu", "execute/driver_worker.py"
+        code=probe.digest_sources("launch", "research", "gpu"),
+        asking=probe.digest_sources(
+            "execute/driver_compile_worker.py",
+            "execute/driver_figures.py",
+            "execute/driver_worker.py",
         ),
     shell:
         "python -m occupancy_probe compare_driver {input.study:q}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,21 @@ from occupancy_probe.plan.amendments import Amendment, amendments_of
 from occupancy_probe.plan.commit import UNCOMMITTED, plan_in
 from occupancy_probe.plan.difference import differences
 from occupancy_probe.plan.document import render_document
-from occupancy_probe.records import Figure, Measurement, Plan, Verdict, read_record, write_text
+from occupancy_probe.records import (
+    Figure,
+    Measurement,
+    Plan,
+    Record,
+    Verdict,
+    read_record,
+    write_text,
+)
 from occupancy_probe.repository import Repository
 from occupancy_probe.reproduce.drift import changes_text, compare_matrices, versions_text
 from occupancy_probe.study import BASELINE, Study, load_study
 from occupancy_probe.validate.collect import (
     Collected,
+    DeviceRecords,
     EarlierPlans,
     collect,
     published_matrices,
@@ -55,7 +64,7 @@ def judged_again(study_file: Path, results: Path) -> Verdict:
     that they name, if all name the same; anything else is the business of the revision's own code.
     """
     made_from: set[str] = set()
-    for path in sorted((results / "evidence").glob("*/measurement/[!.]*.json")):
+    for path in sorted((results / "evidence").glob("[!.]*/measurement/[!.]*.json")):
         try:
             made_from.add(read_record(path, Measurement).depends.get("launch", ""))
         except RecordError:
@@ -140,12 +149,47 @@ def commit_to_check_out(study: Study, plan_commit: str | None) -> str | None:
     return next((c.commit for c in reversed(evidence) if c.study in names), None)
 
 
+def is_published(study: Study, results: Path, shown: Collected) -> bool:
+    """Whether committed evidence holds all samples of ``shown``, and of the step study beside it."""
+    try:
+        repository = Repository.around(Path.cwd())
+    except RepositoryError:
+        return False
+    everything = [(results, _collected(study, results, True), shown)]
+    if (step := _step_of(study, results)) is not None:
+        everything.append((step[1], _collected(*step, True), _collected(*step, False)))
+    for folder, held, here in everything:
+        timed = {n: s for n, d in here.devices.items() if (s := _samples(d))}
+        known = {n: _samples(d) for n, d in held.devices.items()}
+        if any(known.get(n, {}).get(k) != r for n, s in timed.items() for k, r in s.items()):
+            return False
+        if repository.dirty([folder / "evidence" / n for n in timed]):
+            return False
+    return True
+
+
+def _samples(device: DeviceRecords) -> dict[tuple[str, str], Record]:
+    """Everything that was timed on the device, by kind and workload."""
+    kinds: dict[str, Mapping[str, Record]] = {
+        "measurement": device.measurements,
+        "confirmation": device.confirmations,
+        "serving": device.servings,
+    }
+    return {(kind, w): r for kind, found in kinds.items() for w, r in found.items()}
+
+
+def _collected(
+    study: Study, results: Path, published_only: bool, launch: str | None = None
+) -> Collected:
+    known = EarlierPlans(_History.around(results).plan_of, differences)
+    return collect(results, launch or study.launch_digest, published_only, known)
+
+
 def _outcome(
     study: Study, results: Path, published_only: bool, launch: str | None = None
 ) -> Outcome:
     history = _History.around(results)
-    known = EarlierPlans(history.plan_of, differences)
-    collected = collect(results, launch or study.launch_digest, published_only, known)
+    collected = _collected(study, results, published_only, launch)
     measured = [m for d in collected.devices.values() for m in d.measurements.values()]
     times = {
         m.plan_commit: when
@@ -158,14 +202,20 @@ def _outcome(
 
 def _step(study: Study, results: Path, published_only: bool) -> StepStudy | None:
     """The study of the whole step that ``study`` names, judged by its own records beside ours."""
+    found = _step_of(study, results)
+    if found is None:
+        return None
+    devices = _outcome(*found, published_only).verdict.devices
+    return StepStudy(found[0], {d.device: d for d in devices})
+
+
+def _step_of(study: Study, results: Path) -> tuple[Study, Path] | None:
+    """The study of the whole step and its results, if ``study`` names one and it has been planned."""
     if study.step_path is None:
         return None
     step = load_study(study.step_path)
     folder = results.parent / step.name
-    if step.step_path is not None or not (folder / "plan.json").is_file():
-        return None
-    found = _outcome(step, folder, published_only)
-    return StepStudy(step, {d.device: d for d in found.verdict.devices})
+    return (step, folder) if step.step_path is None and (folder / "plan.json").is_file() else None
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def evidence_files(study: str) -> list[str]:
     measured = here and Path(f"results/{study}/measurement/{here}").exists()
     return sorted(
         str(p)
-        for p in Path(f"results/{study}/evidence").glob("*/**/*.json")
+        for p in Path(f"results/{study}/evidence").glob("[!.]*/**/*.json")
         if not (measured and f"/evidence/{here}/" in p.as_posix())
     )
 
@@ -109,12 +109,19 @@ def records_of(study: Study, device: str) -> list[str]:
     return sorted([*(str(p) for p in found if p.is_file()), *step_files(study)])
 
 
+def published_stamps(study: Study) -> str:
+    """Changes when evidence of ``study``, or of the study of the whole step, is published from here."""
+    names = [study.name, *([load_study(study.step_path).name] if study.step_path else [])]
+    stamps = [p for n in names for p in Path(f"results/{n}/published").glob("[!.]*.json")]
+    return digest({p.as_posix(): p.read_text(encoding="utf-8") for p in stamps})[:16]
+
+
 def step_files(study: Study) -> list[str]:
     """Records of the study of the whole step that ``study`` names: inputs of its verdict."""
     if study.step_path is None:
         return []
     folder = Path("results") / load_study(study.step_path).name
-    kept = ("evidence/*/measurement/*.json", "measurement/*/*.json", "plan.json")
+    kept = ("evidence/[!.]*/measurement/*.json", "measurement/[!.]*/*.json", "plan.json")
     found = [p.as_posix() for pattern in kept for p in folder.glob(pattern)]
     return sorted([str(study.step_path), *found])
 

@@ -21,7 +21,9 @@ WORKER = "execute.timing_worker"
 
 def simulated(number: int) -> PresentDevice:
     """An H200 that is not here."""
-    return PresentDevice("NVIDIA H200", "nvidia-h200", f"GPU-{number}", "sm_90", "580.1", 1 << 37)
+    return PresentDevice(
+        "NVIDIA H200", "nvidia-h200", f"GPU-{number}", "sm_90", "580.1", 1 << 37, index=number
+    )
 
 
 @pytest.fixture

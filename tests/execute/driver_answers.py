@@ -1,7 +1,7 @@
 """The real worker that asks a driver, but for the driver: it notes what was done when, and where.
 
 ``ANSWERS`` names the file of notes; a kernel of 8 warps cannot be loaded, and under ``LATE_COMPILE`` one
-of 1 warp is compiled once more while the GPU is held.
+of 1 warp is compiled once more while the GPU is held. Under ``NO_CONTEXT`` the GPU gives none.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ def note(what: str) -> None:
         stream.write(f"{what} {gpu} {time.time()}\n")
 
 
+def make_context():
+    if os.environ.get("NO_CONTEXT"):
+        raise RuntimeError("CUDA error: out of memory")
+    note("context")
+
+
 def ask_driver(kernel, target):
     note("ask")
     warps = kernel.metadata.num_warps
@@ -36,6 +42,6 @@ def ask_driver(kernel, target):
 
 
 if __name__ == "__main__":
-    loaded.make_context = lambda: note("context")
+    loaded.make_context = make_context
     loaded.ask_driver = ask_driver
     driver_worker.main()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 from conftest import FIXTURES
@@ -16,6 +18,7 @@ from occupancy_probe.records import DriverCheck, Feasibility, Variant, read_reco
 from occupancy_probe.study import load_study
 
 WORKER = "execute.driver_answers"
+ROOT = Path(__file__).parents[2]
 TINY = FIXTURES / "tiny.yaml"
 
 
@@ -91,11 +94,9 @@ def test_a_kernel_that_does_not_compile_is_its_own_result(specs, notes, tmp_path
     assert found[key]["registers"] == 32
 
 
-def test_a_check_beside_another_job_asks_the_other_gpu_and_records_which(
-    specs, notes, workers, trace_of, tmp_path, capsys
-):
-    from occupancy_probe.commands import compare_driver
-
+@pytest.fixture
+def gpus(workers, trace_of, tmp_path):
+    """Two simulated GPUs, and results in ``tmp_path`` of which the baseline fits."""
     study, gpus = load_study(TINY), [simulated(0), simulated(1)]
     workers.setattr(d, "same_model", lambda: gpus)
     workers.setattr(d, "_lock_path", lambda d, kind, locks: tmp_path / f"{d.uuid}.{kind}")
@@ -104,7 +105,7 @@ def test_a_check_beside_another_job_asks_the_other_gpu_and_records_which(
     write_record(tmp_path / "trace.json", trace)
     [call] = next(t for t in trace.launches if t.arm == "baseline" and t.target == "sm_90").calls
     spec = trace.specializations[call.specialization]
-    config, path = study.arm("baseline").config, tmp_path / "driver" / "nvidia-h200.json"
+    config = study.arm("baseline").config
     variant = Variant(
         kernel=spec.kernel, specialization=spec.words(), workloads=["r4"], shared_bytes=0,
         tensor_memory_columns=0, threads=64, registers=32, stack_bytes=0, spill_store_bytes=0,
@@ -118,6 +119,39 @@ def test_a_check_beside_another_job_asks_the_other_gpu_and_records_which(
             verdict="fits", variants=[variant],
         ),
     )  # fmt: skip
+    return gpus
+
+
+def test_a_gpu_that_gives_no_context_ends_the_check_and_nothing_is_recorded(
+    gpus, notes, workers, tmp_path
+):
+    from occupancy_probe.commands import compare_driver
+
+    workers.setenv("NO_CONTEXT", "1")
+    said = r"NVIDIA H200 GPU-0: no kernel .*CUDA error: out of memory.*nvidia-smi"
+    with pytest.raises(DeviceError, match=said):
+        compare_driver.run(Namespace(study=TINY, results=tmp_path))
+    assert not (tmp_path / "driver").exists()
+
+
+def test_nothing_to_ask_is_no_fault_of_the_gpu(tmp_path):
+    turn = d.GpuTurn(simulated(0), tmp_path)
+    assert f.driver_figures(load_study(TINY).kernel_folder, {}, turn, 60) == {}
+
+
+def test_the_check_is_stale_when_the_code_that_asks_changes():
+    rule = (ROOT / "rules" / "research.smk").read_text().split("rule compare_driver:")[1]
+    watched = set(re.findall('"([^"]+)"', rule.split("params:")[1].split("shell:")[0]))
+    modules = {f"execute/{p.name}" for p in Path(f.__file__).parent.glob("driver_*.py")}
+    assert len(modules) == 3 and modules <= watched
+
+
+def test_a_check_beside_another_job_asks_the_other_gpu_and_records_which(
+    gpus, notes, tmp_path, capsys
+):
+    from occupancy_probe.commands import compare_driver
+
+    path = tmp_path / "driver" / "nvidia-h200.json"
 
     def checked() -> str | None:
         compare_driver.run(Namespace(study=TINY, results=tmp_path))

@@ -17,6 +17,7 @@ from occupancy_probe.execute.serving import (
     forced_environment,
     measure_once,
     serve_arms,
+    the_gpu_alone,
     tokens_per_second,
 )
 from occupancy_probe.launch.program import FORCE, NOTES, SITE
@@ -93,9 +94,13 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), H).serve_forever()
 """
 
 
+SEEN = ["VISIBLE_DEVICES", "DEVICE_ORDER"]
+"""Variables of CUDA that say what a process sees."""
+
+
 def once(tmp_path, server, load, **limits):
     serve = Serve(
-        command=["python", "-S", "-c", server, "{port}"],
+        command=["python", "-S", "-c", server, "{port}", *limits.get("words", [])],
         kernel="kernel:f",
         start_s=limits.get("start_s", 20),
         stop_s=2,
@@ -144,11 +149,12 @@ def test_a_command_that_is_not_there_is_named(tmp_path):
 
 def test_the_arm_is_forced_through_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "mine")
-    serve = Serve(command=["x"], kernel=KERNEL, environment={"A": "b"})
-    found = forced_environment(serve, {"num_warps": 8}, tmp_path, {"A": "the study's word counts"})
+    serve = Serve(command=["x"], kernel=KERNEL, environment={"A": "b", "C": "d"})
+    found = forced_environment(serve, {"num_warps": 8}, tmp_path, {"C": "the GPU's"})
     assert json.loads(found[FORCE]) == {KERNEL: {"num_warps": 8}}
     assert found["PYTHONPATH"].split(os.pathsep) == [str(SITE), "mine"]
-    assert found["A"] == "b" and found[NOTES] == str(tmp_path) and "PATH" in found
+    assert (found["A"], found["C"]) == ("b", "the GPU's")
+    assert found[NOTES] == str(tmp_path) and "PATH" in found
 
 
 @pytest.mark.parametrize(
@@ -185,14 +191,28 @@ def test_python_means_the_one_that_runs_the_workflow(tmp_path):
 
 def test_the_server_sees_the_gpu_of_its_job_only(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    server = "import os, sys; sys.exit(os.environ['CUDA_VISIBLE_DEVICES'])"
-    said = once(tmp_path, server, "", pinned=GpuTurn(simulated(1), tmp_path).environment)
-    assert said == "the server ended with status 1 before it was healthy: GPU-1"
+    server = "import os, sys; sys.exit(' '.join(os.environ[f'CUDA_{x}'] for x in sys.argv[2:]))"
+    said = once(tmp_path, server, "", words=SEEN, pinned=the_gpu_alone(simulated(5)))
+    assert said.endswith(": 5 PCI_BUS_ID")
 
 
-def test_a_study_that_names_the_servers_gpus_has_its_word_and_no_uuid_is_claimed(tmp_path):
-    text = STUDY.replace('{TRITON_INTERPRET: "1"}', '{CUDA_VISIBLE_DEVICES: "4,5"}').replace(
-        f"[python, {HERE}/decode_server.py", "[python, -c, 'raise SystemExit(\"no\")'"
+@pytest.mark.parametrize(
+    ("environment", "seen", "uuid"),
+    [
+        ("{A: b}", "5 PCI_BUS_ID", "GPU-5"),
+        ("{CUDA_DEVICE_ORDER: FASTEST_FIRST}", "5 PCI_BUS_ID", "GPU-5"),  # 5 counts in PCI order
+        ('{CUDA_VISIBLE_DEVICES: "4,5"}', "4,5 the user's", None),
+    ],
+)
+def test_a_server_is_told_its_gpu_by_index_unless_the_study_names_the_servers_gpus(
+    tmp_path, monkeypatch, environment, seen, uuid
+):
+    """Servers take the variable for numbers (vLLM); they count in PCI order, whoever set another."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "the user's")
+    server = f"import os; raise SystemExit(' '.join(os.environ['CUDA_' + x] for x in {SEEN}))"
+    text = STUDY.replace('{TRITON_INTERPRET: "1"}', environment).replace(
+        f"[python, {HERE}/decode_server.py", f'[python, -c, "{server}"'
     )
     (tmp_path / "s.yaml").write_text(text)
     plan = Plan(
@@ -202,6 +222,7 @@ def test_a_study_that_names_the_servers_gpus_has_its_word_and_no_uuid_is_claimed
     commit = PlanCommit(
         study="served", plan_hash="P", commit="c", committed_at=None, preregistered=True, note=""
     )
-    study, turn = load_study(tmp_path / "s.yaml"), GpuTurn(simulated(7), tmp_path)
-    found = serve_arms(study, plan, commit, ["baseline"], tmp_path / "serving", turn, {})
-    assert [r.device_uuid for r in (found["n2"], *found["n2"].replicates)] == [None] * 3
+    study, turn = load_study(tmp_path / "s.yaml"), GpuTurn(simulated(5), tmp_path)
+    found = serve_arms(study, plan, commit, ["baseline"], tmp_path / "serving", turn, {})["n2"]
+    assert [f.rsplit(": ", 1)[1] for f in found.failures] == [seen] * 2
+    assert [r.device_uuid for r in (found, *found.replicates)] == [uuid] * 3

@@ -148,7 +148,11 @@ def test_a_slug_keeps_letters_and_digits_only(nvml):
 def test_cuda_visible_devices_chooses_as_cuda_does(nvml, monkeypatch, setting, uuids):
     if setting is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
-    assert [gpu.uuid for gpu in all_present()] == uuids
+    found = all_present()
+    assert [gpu.uuid for gpu in found] == uuids
+    assert all(
+        nvml.gpus[gpu.index][1] == gpu.uuid for gpu in found
+    )  # the machine's, not the list's
     assert (present() is None) == (not uuids)
 
 

@@ -223,6 +223,17 @@ def test_a_rule_that_cannot_be_ends_the_program_before_its_first_launch(rule, wo
     assert done.stdout == ""
 
 
+def test_a_program_that_loads_triton_again_counts_every_launch_once(tmp_path):
+    record = tmp_path / "launches.json"
+    reload = "import importlib, triton; importlib.reload(triton)"
+    code = f"{reload}; import server; server.serve(64, 'cpu')"
+    done = program(code, script="-c", arrange=["--force", FORCED, "--record", str(record)])
+    assert done.stdout == "64 [32]\n", done.stderr
+    assert ": 1 launch" in done.stderr
+    assert done.stderr.count("occupancy-probe: forced") == 1
+    assert [x["count"] for x in json.loads(record.read_text())["launches"]] == [1]
+
+
 def test_a_rule_that_was_never_used_is_an_error():
     done = program(script="-c", arrange=["--force", FORCED])
     assert done.returncode == 2 or "Argument expected" in done.stderr

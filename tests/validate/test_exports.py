@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,67 @@ def test_an_adopted_arm_that_is_not_in_the_list_wins_the_bucket_for_a_real_autot
         assert tuner.cache[key].all_kwargs()["BLOCK_T"] == 64
     readme = (folder / "README.md").read_text()
     assert re.search(r"json`: BLOCK_T=64 .*wins, and loses nothing to the others", readme)
+
+
+@contextmanager
+def installing(study, folder, monkeypatch, cache):
+    """The exported installer around the study's kernel, and that kernel's autotuner."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    with own_imports(), compile_only(target("sm_90")):
+        from occupancy_probe.launch.launches import study_problem
+
+        kernel = study_problem(study).kernel
+        install = runpy.run_path(str(folder / "nvidia-h200/install_cache.py"))["install"]
+        yield lambda: install(kernel), autotuners(kernel)[0]
+
+
+KEY = (640, *(f"torch.{d}" for d in DTYPES))
+
+
+def read_back(tuner):
+    tuner.cache.clear()
+    assert tuner.check_disk_cache(KEY, tuner.configs, lambda: pytest.fail("timed"))
+    return tuner.cache[KEY].all_kwargs()["BLOCK_T"]
+
+
+def test_a_second_install_replaces_the_first_and_says_so(study, monkeypatch, tmp_path, capsys):
+    folder = write(study, device_of({**WIN_64, "t64-w4": (15.0, 15.0, 14.0)}, "t64-w4"), tmp_path)
+    with installing(study, folder, monkeypatch, tmp_path / "cache") as (install, tuner):
+        install()
+        assert read_back(tuner) == 64
+        write(study, device_of(WIN_64, "t32-w8"), tmp_path)
+        install()
+        assert read_back(tuner) == 32
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "640: installed" and second.startswith("640: replaced")
+
+
+def test_what_triton_timed_itself_is_kept(study, monkeypatch, tmp_path, capsys):
+    folder = write(study, device_of(WIN_64, "t32-w8"), tmp_path)
+    with installing(study, folder, monkeypatch, tmp_path / "cache") as (install, tuner):
+
+        def timing():
+            tuner.configs_timings = {c: [float(c.num_warps)] * 3 for c in tuner.configs}
+
+        assert not tuner.check_disk_cache(KEY, tuner.configs, timing)
+        [own] = (tmp_path / "cache").rglob("*.autotune.json")
+        before = own.read_bytes()
+        install()
+        assert own.read_bytes() == before
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("640: kept: this machine has tuned that key itself")
+    assert said[1:] == ["nothing was written"]
+
+
+def test_a_pre_hook_makes_the_install_impossible(study, monkeypatch, tmp_path, capsys):
+    folder = write(study, device_of(WIN_64, "t32-w8"), tmp_path)
+    with installing(study, folder, monkeypatch, tmp_path / "cache") as (install, tuner):
+        tuner.configs[0].pre_hook = lambda arguments: None
+        install()
+    assert not list((tmp_path / "cache").rglob("*.autotune.json"))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("640: impossible: ") and "pre_hook" in said[0]
+    assert said[1:] == ["nothing was written"]
 
 
 def test_an_arm_adopted_from_a_value_on_carries_its_condition_everywhere(study, tmp_path):

@@ -12,6 +12,7 @@ from occupancy_probe.plan.difference import differences
 from occupancy_probe.records import Plan, PlanCommit, read_record, write_record
 from occupancy_probe.repository import Repository
 from occupancy_probe.study import load_study
+from occupancy_probe.workflow import published_stamps
 
 
 @pytest.fixture
@@ -103,6 +104,31 @@ def test_H1_an_amendment_is_a_commit_that_says_what_and_why_and_is_listed(study,
     )
 
 
+def pasted(study):
+    words = ("--results", "results/tiny", "--templates", str(gitstudy.REPOSITORY / "templates"))
+    assert gitstudy.run("paste", study.name, *words) == 0
+    return (study.parent / "results/tiny/exports/pull_request.md").read_text()
+
+
+def test_fresh_samples_beside_older_evidence_are_not_published_yet(study, work):
+    """The evidence's commit is named while it holds what is shown, wherever that was measured."""
+    planned = read_record(work / "results/tiny/plan_commit.json", PlanCommit).commit
+    before = published_stamps(load_study(study))
+    assert publish(study) == 0
+    evidence = git(work, "rev-parse", "HEAD").strip()
+    assert published_stamps(load_study(study)) != before, "the text is made again"
+    text = pasted(study)
+    assert "; measured here" in text
+    assert f"git checkout {evidence}" in text and "not published yet" not in text
+    measured(study, seconds=90)
+    text = pasted(study)
+    assert f"not published yet):\n\n```sh\ngit checkout {planned}" in text and evidence not in text
+    assert publish(study) == 0
+    assert f"git checkout {git(work, 'rev-parse', 'HEAD').strip()}" in pasted(study)
+    measured(study, device="nvidia-b200")  # one of two devices is enough
+    assert "not published yet" in pasted(study)
+
+
 def test_what_is_to_be_checked_out_holds_the_plan_and_the_evidence(study, work, fresh_trace):
     loaded = load_study(study)
     planned = read_record(work / "results/tiny/plan_commit.json", PlanCommit).commit
@@ -119,7 +145,7 @@ def test_what_is_to_be_checked_out_holds_the_plan_and_the_evidence(study, work, 
     words = ("--results", "results/tiny", "--templates", str(gitstudy.REPOSITORY / "templates"))
     assert gitstudy.run("paste", study.name, *words) == 0
     text = (work / "results/tiny/exports/pull_request.md").read_text()
-    assert f"git checkout {amended}" in text
+    assert f"(what is shown above is not published yet):\n\n```sh\ngit checkout {amended}" in text
     assert "Rule, in the plan as amended" in text and "the decision rule itself" in text
 
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import gitstudy
 import pytest
 from conftest import git
 from gitstudy import DEVICE, feasibility, measured, publish
 
+from occupancy_probe.commands.report import drivers
 from occupancy_probe.exc import RecordError
-from occupancy_probe.outcome import published
-from occupancy_probe.records import Measurement, Plan, Verdict, read_record, write_record
-from occupancy_probe.study import load_study
+from occupancy_probe.outcome import here, judged_again, published
+from occupancy_probe.records import (
+    Audit,
+    DriverCheck,
+    Measurement,
+    Plan,
+    Verdict,
+    read_record,
+    write_record,
+)
+from occupancy_probe.study import Study, load_study
 from occupancy_probe.validate.publish import gather
+from occupancy_probe.workflow import evidence_files, step_files
 
 
 @pytest.fixture
@@ -134,6 +145,63 @@ def test_a_later_measurement_keeps_published_autotune_runs_unless_the_kernel_cha
         kept.write_text(json.dumps(record | {"depends": {"launch": launch}}))
         assert publish(study) == 0
         assert kept.exists() == stays
+
+
+@pytest.mark.parametrize("new_in_place", [False, True])
+def test_a_kill_between_the_two_renames_loses_nothing(study, work, new_in_place):
+    """Only the old evidence holds the autotune runs; both orders of what the kill leaves are mended."""
+    evidence = work / f"results/tiny/evidence/{DEVICE}"
+    launch = load_study(study).launch_digest
+    record = {"schema": "occupancy-probe/1", "study": "tiny", "depends": {"launch": launch}}
+    evidence.mkdir(parents=True)
+    (evidence / "autotune.json").write_text(json.dumps(record))
+    assert publish(study) == 0
+    old = evidence.with_name(f".{DEVICE}.old")
+    if new_in_place:
+        shutil.copytree(evidence, old)
+    else:
+        evidence.rename(old)
+        shutil.copytree(old / "measurement", evidence.with_name(f".{DEVICE}.new") / "measurement")
+    assert publish(study) == 0
+    assert (evidence / "autotune.json").is_file()
+    assert [p.name for p in evidence.parent.iterdir()] == [DEVICE]
+    assert git(work, "status", "--porcelain") == ""
+
+
+def test_an_unfinished_copy_of_evidence_is_read_by_nobody(study, work, monkeypatch):
+    publish(study)
+    results = work / "results/tiny"
+    shutil.rmtree(results / "measurement")
+    before = here(load_study(study), results).verdict
+    inputs, steps = evidence_files("tiny"), step_files(naming_tiny_as_step(study))
+    assert inputs and any("evidence" in s for s in steps)
+    for left in ("old", "new"):
+        copy = results / f"evidence/.{DEVICE}.{left}"
+        shutil.copytree(results / f"evidence/{DEVICE}", copy)
+        for path in copy.glob("measurement/*.json"):  # of another kernel, so it would show
+            record = read_record(path, Measurement)
+            write_record(path, record.model_copy(update={"depends": {"launch": "another"}}))
+        for name, kind in (("audit", audit()), ("driver", driver())):
+            write_record(copy / f"{name}.json", kind)
+    assert here(load_study(study), results).verdict == before
+    assert list(published(load_study(study), results).collected.devices) == [DEVICE]
+    assert evidence_files("tiny") == inputs and drivers(results) == {}
+    assert step_files(naming_tiny_as_step(study)) == steps
+    monkeypatch.setattr(Study, "launch_digest", "formed otherwise today")
+    assert judged_again(study, results).devices[0].adopted == "num_warps-8"
+
+
+def naming_tiny_as_step(study):
+    """What ``step_files`` asks of a study that names the tiny one as its step."""
+    return SimpleNamespace(step_path=study)
+
+
+def audit():
+    return Audit(study="tiny", depends={}, key=[], configs=[], buckets=[])
+
+
+def driver():
+    return DriverCheck(study="tiny", device=DEVICE, device_name="x", target="sm_90", kernels=[])
 
 
 def refusal(study, fault=lambda commit: None):

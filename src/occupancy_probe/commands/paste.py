@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """See the module."""
-    from occupancy_probe.outcome import amendments_here, commit_to_check_out, here
+    from occupancy_probe.outcome import amendments_here, commit_to_check_out, here, is_published
     from occupancy_probe.validate.interchange import csv_text, t4_results, write_nvbench
     from occupancy_probe.validate.pull_request import planned_in, render_pull_request
 
@@ -38,12 +38,13 @@ def run(options: Namespace) -> None:
         if measured:
             text = csv_text(plan, verdicts[slug].results, measured)
             records.write_text(folder / "samples.csv", text)
+    held = is_published(study, options.results, found.collected)
     text = render_pull_request(
         plan,
         found.verdict,
         options.templates,
         amendments_here(study.name),
-        commit_to_check_out(study, planned_in(found.verdict)),
+        commit_to_check_out(study, planned_in(found.verdict)) if held else None,
     )
     records.write_text(exports / "pull_request.md", text)
     print(f"{study.name}: {exports / 'pull_request.md'}")

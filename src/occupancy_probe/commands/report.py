@@ -64,7 +64,7 @@ def environments(results: Path, launch_digest: str) -> list[records.EnvironmentD
 def drivers(results: Path) -> dict[str, records.DriverCheck]:
     """Driver checks by device: made here, else published; broken ones are left out."""
     found: dict[str, records.DriverCheck] = {}
-    published = sorted(results.glob("evidence/*/driver.json"))
+    published = sorted(results.glob("evidence/[!.]*/driver.json"))
     for path in [*published, *sorted(results.glob("driver/*.json"))]:
         try:
             record = records.read_record(path, records.DriverCheck)

@@ -32,7 +32,8 @@ def driver_figures(
     """Figures of each specialization on the GPU of ``turn``, or why there are none, by the same keys.
 
     folder: of the kernel. compile_s: limit of one compile. For the figures see
-    :func:`.launch.loaded.ask_driver`. DeviceError if something is compiled while the GPU is held.
+    :func:`.launch.loaded.ask_driver`. DeviceError if something is compiled while the GPU is held, or
+    if there are figures of no kernel at all.
     """
     job = {
         "folder": str(folder),
@@ -50,4 +51,11 @@ def driver_figures(
         if message.get("fatal"):
             raise DeviceError(message["reason"])
         found[key] = message["reason"] if "failed" in message else message["figures"]
+    reasons = [found[key] for key in todo or found]
+    if reasons and all(isinstance(reason, str) for reason in reasons):
+        raise DeviceError(
+            f"{turn.device.name} {turn.device.uuid}: no kernel was answered ({reasons[0]}); look"
+            " with nvidia-smi for free memory, compute mode Default and a driver that answers, and"
+            " run it again"
+        )
     return found

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy_probe.execute.device import GpuTurn
+from occupancy_probe.gpu import PresentDevice
 from occupancy_probe.launch.program import FORCE, NOTES, RECORD, SITE
 from occupancy_probe.records import Plan, PlanCommit, Replicate, Serving, write_record
 from occupancy_probe.study import Study, Workload
@@ -57,8 +58,8 @@ def serve_arms(
     """
     serve, load = study.file.serve, study.file.load
     assert serve is not None and load is not None
-    own = turn.environment.keys() & serve.environment.keys()
-    device, uuid = turn.device, None if own else turn.device.uuid
+    device, own = turn.device, "CUDA_VISIBLE_DEVICES" in serve.environment
+    pinned, uuid = ({}, None) if own else (the_gpu_alone(device), device.uuid)
     names = study.selects(load.where or study.file.decision.improve)
     workloads = [w for w in study.workloads if w.name in names]
     started = time.monotonic()
@@ -75,7 +76,7 @@ def serve_arms(
             turn.enter()
             try:
                 figures = measure_once(
-                    serve, load, workloads, config, study.path.parent, place, turn.environment
+                    serve, load, workloads, config, study.path.parent, place, pinned
                 )
             finally:
                 turn.leave()
@@ -122,7 +123,7 @@ def measure_once(
     """Tokens per second by workload from one start of the server under ``config``, or why there is none.
 
     here: working folder of the commands. place: folder for logs, and for what the server's processes
-    note of the launches they forced. pinned: variables that name the GPU.
+    note of the launches they forced. pinned: variables that name the GPU, whatever the study says.
     """
     notes = place / "forced"
     notes.mkdir(parents=True, exist_ok=True)
@@ -145,11 +146,16 @@ def measure_once(
     return found
 
 
+def the_gpu_alone(device: PresentDevice) -> dict[str, str]:
+    """Variables under which a server sees ``device`` only: by index, as vLLM reads no UUID there."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(device.index)}
+
+
 def forced_environment(
     serve: Serve, config: Mapping[str, Any], notes: Path, pinned: Mapping[str, str]
 ) -> dict[str, str]:
     """The server's environment: the kernel forced in every Python process that it starts."""
-    given = {**os.environ, **pinned, **serve.environment}
+    given = {**os.environ, **serve.environment, **pinned}
     given.pop(RECORD, None)
     path = os.pathsep.join(filter(None, [str(SITE), given.get("PYTHONPATH", "")]))
     force = json.dumps({serve.kernel: dict(config)})

@@ -44,6 +44,8 @@ class PresentDevice:
     driver: str
     memory_bytes: int | None
     """Device memory in all; None where the GPU shares the host's."""
+    index: int
+    """Among all GPUs of this machine in PCI order, whatever ``CUDA_VISIBLE_DEVICES`` leaves of them."""
 
     @property
     def device(self) -> Device | None:
@@ -127,13 +129,13 @@ def _installed() -> tuple[PresentDevice, ...]:
     try:
         with session() as nvml:
             driver = nvml.nvmlSystemGetDriverVersion()
-            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-            return tuple(_describe(nvml, gpu, driver) for gpu in handles)
+            return tuple(_describe(nvml, i, driver) for i in range(nvml.nvmlDeviceGetCount()))
     except (ImportError, _nvml_error()):
         return ()
 
 
-def _describe(nvml: Any, gpu: Any, driver: str) -> PresentDevice:
+def _describe(nvml: Any, index: int, driver: str) -> PresentDevice:
+    gpu = nvml.nvmlDeviceGetHandleByIndex(index)
     name = nvml.nvmlDeviceGetName(gpu)
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(gpu)
     memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", gpu)
@@ -144,6 +146,7 @@ def _describe(nvml: Any, gpu: Any, driver: str) -> PresentDevice:
         target=f"sm_{major}{minor}",
         driver=driver,
         memory_bytes=None if memory is None else memory.total,
+        index=index,
     )
 
 

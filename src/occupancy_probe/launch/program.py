@@ -58,8 +58,14 @@ def begin() -> None:
         sys.meta_path.insert(0, _AfterTriton(rules))
 
 
+_installed = False
+
+
 def install(rules: Mapping[str, Mapping[str, Any]]) -> None:
-    """Intercept the launches of this process."""
+    """Intercept the launches of this process; once, however often the program loads Triton again."""
+    global _installed
+    if _installed:
+        return
     from occupancy_probe.launch import intercept, record_launches
     from occupancy_probe.launch.override import Overrides, Rule, log
 
@@ -78,6 +84,7 @@ def install(rules: Mapping[str, Mapping[str, Any]]) -> None:
         notes.follow(made)
     if notes.recorder:
         intercept.install(notes.recorder.keys)
+    _installed = True
 
 
 class _Notes:

@@ -62,22 +62,29 @@ def installer(study: Study, folder: Path) -> str:
     path = os.path.relpath(study.path.resolve(), folder.resolve())
     return (
         '"""Put autotune_cache/ where Triton looks for it on this machine and GPU."""\n\n'
-        "import json\nfrom pathlib import Path\n\nimport triton\n\n"
+        "import json\nfrom pathlib import Path\n\n"
         "from occupancy_probe.launch.launches import study_problem\n"
-        "from occupancy_probe.launch.tuned import autotuners\n"
+        "from occupancy_probe.launch.tuning_cache import install_file\n"
         "from occupancy_probe.study import load_study\n\n"
         "HERE = Path(__file__).resolve().parent\n"
-        f"STUDY = HERE / {path!r}\n\n\n"
+        f"STUDY = HERE / {path!r}\n"
+        "SAYS = {\n"
+        '    "installed": "installed",\n'
+        '    "replaced": "replaced what an earlier install had left",\n'
+        '    "kept": "kept: this machine has tuned that key itself; delete its file to install this one",\n'
+        '    "impossible": "impossible: Triton caches nothing where a config has a pre_hook or the key is empty",\n'
+        "}\n\n\n"
         "def install(kernel=None):\n"
         '    """kernel: the autotuned object of your program; by default that of the study\'s Problem."""\n'
         "    kernel = study_problem(load_study(STUDY)).kernel if kernel is None else kernel\n"
-        "    tuner = autotuners(kernel)[0]\n"
+        "    written = 0\n"
         '    for path in sorted(HERE.glob("autotune_cache/*/*.autotune.json")):\n'
-        "        content = json.loads(path.read_text())\n\n"
-        '        def instead_of_timing(timings=content["configs_timings"]):\n'
-        "            tuner.configs_timings = {triton.Config(**c): ms for c, ms in timings}\n\n"
-        '        if tuner.check_disk_cache(tuple(content["key"]), tuner.configs, instead_of_timing):\n'
-        '            print(f"{path.parent.name}: this machine has tuned that key already; its own file is kept")\n\n\n'
+        "        content = json.loads(path.read_text())\n"
+        '        done = install_file(kernel, content["key"], content["configs_timings"])\n'
+        '        written += done in ("installed", "replaced")\n'
+        '        print(f"{path.parent.name}: {SAYS[done]}")\n'
+        "    if not written:\n"
+        '        print("nothing was written")\n\n\n'
         'if __name__ == "__main__":\n    install()\n'
     )
 

@@ -271,7 +271,7 @@ class _Reader:
 
     def audit(self, published_only: bool) -> Audit | None:
         """The audit made here; else, or if only what is published counts, the evidence's."""
-        published = sorted(self.results.glob("evidence/*/audit.json"))
+        published = sorted(self.results.glob("evidence/[!.]*/audit.json"))
         for path in published if published_only else [self.results / "audit.json", *published]:
             record = self.read(path, Audit) if path.exists() else None
             if record is not None and not self._refused(path, self._launch_fault(record)):
@@ -396,5 +396,5 @@ def code_twin(arms: Mapping[str, Feasibility], arm: str) -> str | None:
 
 
 def _folders(root: Path) -> list[str]:
-    """Names of the sub-folders of ``root``, none if it does not exist."""
-    return sorted(p.name for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    """Names of the sub-folders of ``root``, none if it does not exist; a dot marks an unfinished copy."""
+    return sorted(p.name for p in root.glob("[!.]*") if p.is_dir())

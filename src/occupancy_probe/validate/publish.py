@@ -35,6 +35,7 @@ def gather(
     commit does not count in this history, None if it does. The same records again change nothing.
     """
     evidence = results / "evidence" / device
+    _recover(evidence)
     if not ((results / "measurement" / device).is_dir() or (evidence / "measurement").is_dir()):
         known = sorted(p.name for p in (results / "measurement").glob("*/"))
         raise RecordError(
@@ -55,13 +56,25 @@ def gather(
     if _same(staging, evidence):
         shutil.rmtree(staging)
     else:
-        replaced = evidence.with_name(f".{device}.old")
-        shutil.rmtree(replaced, ignore_errors=True)
-        if evidence.exists():  # never without any: a kill leaves the one or the other
+        replaced = _set_aside(evidence)
+        if evidence.exists():  # a kill from here on is mended by the next call
             evidence.rename(replaced)
         staging.rename(evidence)
         shutil.rmtree(replaced, ignore_errors=True)
     return check.measured
+
+
+def _set_aside(evidence: Path) -> Path:
+    """Where the old evidence is while the new one takes its place."""
+    return evidence.with_name(f".{evidence.name}.old")
+
+
+def _recover(evidence: Path) -> None:
+    """Finish or undo an exchange that was killed: only the old evidence may hold the lasting kinds."""
+    old = _set_aside(evidence)
+    if old.exists() and not evidence.exists():
+        old.rename(evidence)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 class _Check:
