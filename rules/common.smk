@@ -63,6 +63,13 @@ def drift_files(study):
     return [f"results/{study}/drift@{name}.json" for name in ENVIRONMENTS[study]]
 
 
+def matrices_that_fit():
+    wanted = {True: "must_fit_met", False: "feasibility.json"}
+    return [
+        f"results/{s.name}/{wanted[bool(s.file.must_fit)]}" for s in STUDIES.values()
+    ]
+
+
 def drift_gates():
     gates = expand("results/{study}/drift_checked", study=STUDIES)
     return gates if OPTIONS.drift == "fail" else []

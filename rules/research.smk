@@ -86,7 +86,7 @@ rule compare_driver:
 rule feasibility:
     """Target: the feasibility matrix of every selected study, and its `must_fit` met."""
     input:
-        expand("results/{study}/must_fit_met", study=STUDIES),
+        matrices_that_fit(),
         [drift for study in STUDIES for drift in drift_files(study)],
 
 
