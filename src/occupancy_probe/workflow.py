@@ -99,11 +99,12 @@ def evidence_files(study: str) -> list[str]:
 
 def records_of(study: Study, device: str) -> list[str]:
     """What is here of a device that is not, and of the step; publishing says so if there is nothing."""
+    from occupancy_probe.validate.publish import EXTRA_KINDS
+
     folder = Path(f"results/{study.name}")
-    kinds = ("measurement", "confirmation", "dose", "driver", "autotune", "serving")
     found = [
         p
-        for k in kinds
+        for k in ("measurement", *EXTRA_KINDS)
         for p in (*folder.glob(f"{k}/{device}/*.json"), folder / k / f"{device}.json")
     ]
     return sorted([*(str(p) for p in found if p.is_file()), *step_files(study)])

@@ -17,7 +17,7 @@ from occupancy_probe.launch.trace import Origin, recording
 from occupancy_probe.launch.tuned import autotuners
 from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.records import ArmTrace, Specialization, Trace
-from occupancy_probe.study import NULL, Study
+from occupancy_probe.study import BASELINE, NULL, Study
 
 UNKNOWN_DEVICE_SMS = 128
 """SMs planned for where the table names no device of a target."""
@@ -80,13 +80,16 @@ def trace_study(study: Study) -> Trace:
 def _require_studied(
     study: Study, specializations: Mapping[str, Specialization], launches: Sequence[ArmTrace]
 ) -> None:
-    """The kernel that the study names is launched at all, unless no launch came so far."""
-    launched = {s.kernel for s in specializations.values()}
-    if study.file.kernel.function not in launched and any(not t.error for t in launches):
-        raise StudyError(
-            f"{study.path}: kernel.function: {study.file.kernel.function!r} is not launched; the"
-            f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
-        )
+    """Every launch of the baseline that comes so far contains the kernel that the study names."""
+    for launch in launches:
+        if launch.arm != BASELINE or launch.error:
+            continue
+        launched = {specializations[c.specialization].kernel for c in launch.calls}
+        if study.file.kernel.function not in launched:
+            raise StudyError(
+                f"{study.path}: kernel.function: {study.file.kernel.function!r} is not launched; the"
+                f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
+            )
 
 
 def _trace(
