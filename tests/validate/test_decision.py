@@ -120,6 +120,9 @@ def test_an_adoption_says_what_it_gains_end_to_end_and_whether_that_is_a_win(cas
     assert text.endswith("+0.12 % [+0.08 to +0.16] at c96: no system win")
     del narrow["w8", "c96"]
     assert decide(case(w8=WIN, gains=narrow)).text.endswith(", not known at c96")
+    flat = {("w8", "c96"): Interval(value=-0.0013, low=-0.0026, high=-0.00004)}
+    text = decide(case(w8=WIN, gains=flat)).text
+    assert "−0.13 % [−0.26 to +0.00] at c96: no system win" in text, "an end of −0.0 is neither"
 
 
 def test_the_threshold_needs_two_workloads(case):

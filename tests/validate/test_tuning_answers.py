@@ -21,7 +21,7 @@ from occupancy_probe.records import (
     WiderKey,
 )
 from occupancy_probe.study import load_study
-from occupancy_probe.validate.first_touch import advise, matrix_of
+from occupancy_probe.validate.first_touch import advise, matrix_of, mean_first_call
 from occupancy_probe.validate.tuning_answers import answers
 
 EXAMPLE = json.loads(Path(FIXTURES, "autotune/first_touch_h200.json").read_text())
@@ -119,6 +119,12 @@ def test_A7_where_real_first_calls_were_timed_the_cost_is_theirs():
         "first calls on NVIDIA H200 took 1.5 s on average, binaries cached after the first: 10.5 s instead of 1.5 s"
         in said["What would batch in the key cost?"]
     )
+
+
+def test_the_mean_of_first_calls_is_the_same_whatever_pythons_sum_rounds():
+    """From 3.12 on ``sum`` compensates its rounding: 0.8425 of twenty would be 0.842 or 0.843."""
+    seconds = [1.0, 1e16, 1.0, -1e16]
+    assert mean_first_call(runs_of(*seconds)) == 0.5
 
 
 def test_8_warps_are_chosen_at_small_batches(said):

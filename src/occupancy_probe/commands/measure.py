@@ -110,7 +110,7 @@ def picked(study: Study, root: Path, slug: str, arms: list[str]) -> str | None:
     improve = study.selects(study.file.decision.improve)
     ratios = {(r.arm, r.workload): r.ratio for r in found.results}
     means = {
-        arm: sum(math.log(ratios[arm, w] or 1.0) for w in improve)
+        arm: math.fsum(math.log(ratios[arm, w] or 1.0) for w in improve)
         for arm in arms
         if arm not in (BASELINE, NULL) and all(ratios.get((arm, w)) for w in improve)
     }

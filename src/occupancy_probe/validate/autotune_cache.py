@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from occupancy_probe.records import Audit, Bucket, DeviceVerdict, FirstTouch
@@ -41,7 +42,7 @@ def cache_files(study: Study, device: DeviceVerdict, audit: Audit | None) -> lis
             continue
         best = [min(column) for column in zip(*(t for _, t in rows), strict=True)]
         worst = [max(t / b for t, b in zip(row, best, strict=True)) for _, row in rows]
-        typical_ms = sum(best) / len(best) / 1e3
+        typical_ms = fmean(best) / 1e3
         timings = [
             [_record(config), [typical_ms * loss] * 3]
             for (config, _), loss in zip(rows, worst, strict=True)

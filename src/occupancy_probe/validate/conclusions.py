@@ -144,7 +144,7 @@ def _outcomes(found: Sequence[Result]) -> str:
 def _best_over(f: Findings, workloads: Sequence[str]) -> list[str]:
     """The arm with the lowest geometric mean ratio among those measured at all ``workloads``."""
     means = {
-        arm: sum(math.log(r.ratio or math.nan) for r in found)
+        arm: math.fsum(math.log(r.ratio or math.nan) for r in found)
         for arm in f.distinct
         if len(found := f.measured(arm, workloads)) == len(workloads)
     }

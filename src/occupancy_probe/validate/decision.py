@@ -8,10 +8,10 @@ otherwise the arms are rejected.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import geometric_mean
 from typing import Any
 
 from occupancy_probe.records import Bound, Interval, Result, Ruling
@@ -107,8 +107,7 @@ class Case:
 
     def mean(self, arm: str, workloads: Sequence[str]) -> float:
         """Geometric mean ratio."""
-        logs = [math.log(self.by[arm, w].ratio or 1.0) for w in workloads]
-        return math.exp(sum(logs) / len(logs))
+        return geometric_mean(self.by[arm, w].ratio or 1.0 for w in workloads)
 
 
 def decide(case: Case) -> Ruling:
@@ -353,16 +352,16 @@ def _end_to_end(case: Case, arm: str, workloads: Sequence[str]) -> str:
 
 def _gain_text(gain: Interval) -> str:
     """``+0.5 % [−0.2 to +1.1]``."""
-    value = f"{gain.value * 100:+.{_digits(gain.low, gain.high)}f} %".replace("-", "−")
+    value = f"{gain.value * 100:+z.{_digits(gain.low, gain.high)}f} %".replace("-", "−")
     return f"{value} [{_ends(gain.low, gain.high)}]"
 
 
 def _ends(low: float, high: float) -> str:
     """Fractions in per cent, without the sign: ``−0.2 to +1.1``."""
     digits = _digits(low, high)
-    return f"{low * 100:+.{digits}f} to {high * 100:+.{digits}f}".replace("-", "−")
+    return f"{low * 100:+z.{digits}f} to {high * 100:+z.{digits}f}".replace("-", "−")
 
 
 def _digits(low: float, high: float) -> int:
-    """Decimals of a per cent figure at which an interval does not round to a point."""
-    return 1 if high - low >= 0.002 else 2
+    """Decimals of a per cent figure at which neither the interval nor an end of it rounds to nothing."""
+    return 1 if high - low >= 0.002 and min(abs(low), abs(high)) >= 0.0005 else 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def advise(
 def mean_first_call(runs: AutotuneRuns | None) -> float | None:
     """Seconds of a real first call, most with cached binaries; None where none was made or all failed."""
     seconds = [r.seconds for r in runs.runs if r.error is None] if runs else []
-    return sum(seconds) / len(seconds) if seconds else None
+    return fmean(seconds) if seconds else None
 
 
 def with_autotuner(

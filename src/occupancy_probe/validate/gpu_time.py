@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from occupancy_probe.gpu import HARMLESS_REASONS
@@ -27,8 +28,12 @@ def gpu_use(records: DeviceRecords) -> GpuUse | None:
         m.device_uuid for m in timed
     }
     return GpuUse(
-        held_seconds=sum(m.held_seconds for m in timed) + sum(d.held_seconds for d in doses),
-        busy_seconds=sum(m.busy_seconds for m in timed) + sum(d.busy_seconds for d in doses),
+        held_seconds=math.fsum(
+            [*(m.held_seconds for m in timed), *(d.held_seconds for d in doses)]
+        ),
+        busy_seconds=math.fsum(
+            [*(m.busy_seconds for m in timed), *(d.busy_seconds for d in doses)]
+        ),
         workloads={w: round(s, 3) for w, s in workloads.items()},
         arms={a: round(s, 3) for a, s in sorted(arms.items(), key=lambda kv: -kv[1])},
         blocks=sum(b.blocks for b in blocks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,10 +35,10 @@ def profile_share(path: Path, pattern: str) -> float:
         matched = [t for name, t in rows if re.search(pattern, name)]
     except (ValueError, KeyError, re.error) as e:
         raise StudyError(f"{path}: {e}; export kernels with names and times") from e
-    if not matched or sum(t for _, t in rows) <= 0:
+    if not matched or math.fsum(t for _, t in rows) <= 0:
         known = ", ".join(sorted({name for name, _ in rows})[:5]) or "no kernel at all"
         raise StudyError(f"{path}: no kernel matches {pattern!r}; it has {known}")
-    return sum(matched) / sum(t for _, t in rows)
+    return math.fsum(matched) / math.fsum(t for _, t in rows)
 
 
 def _trace(text: str) -> Iterable[tuple[str, float]]:
