@@ -147,6 +147,28 @@ def test_a_later_measurement_keeps_published_autotune_runs_unless_the_kernel_cha
         assert kept.exists() == stays
 
 
+def test_nothing_published_gives_way_to_something_older(study, work, capsys):
+    results, launch = work / "results/tiny", load_study(study).launch_digest
+    record = {"schema": "occupancy-probe/1", "study": "tiny", "depends": {"launch": launch}}
+    path = results / f"autotune/{DEVICE}.json"
+    path.parent.mkdir()
+    published = results / f"evidence/{DEVICE}/autotune.json"
+    for day, stays in (("02", "02"), ("01", "02"), ("03", "03")):
+        path.write_text(json.dumps(record | {"started_at": f"2026-12-{day}T00:00:00+00:00"}))
+        assert publish(study) == 0
+        assert json.loads(published.read_text())["started_at"][8:10] == stays
+    local = results / f"measurement/{DEVICE}"
+    for sample in sorted(local.glob("[!.]*.json")):
+        content = json.loads(sample.read_text())
+        sample.write_text(json.dumps(content | {"started_at": "2020-01-01T00:00:00+00:00"}))
+    before = git(work, "rev-parse", "HEAD")
+    assert publish(study) != 0
+    said = capsys.readouterr().err
+    assert "older (2020-01-01T00:00:00+00:00) than what is published" in said
+    assert f"move {local.relative_to(work)} away" in said
+    assert git(work, "rev-parse", "HEAD") == before and git(work, "status", "--porcelain") == ""
+
+
 @pytest.mark.parametrize("new_in_place", [False, True])
 def test_a_kill_between_the_two_renames_loses_nothing(study, work, new_in_place):
     """Only the old evidence holds the autotune runs; both orders of what the kill leaves are mended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,11 @@ def gather(
 ) -> list[Measurement]:
     """Copy the device's records to ``evidence/<device>/``; returns its measurements.
 
-    Where its samples are published but not here (a clone), what is here is added to them. Nothing is copied unless everything is whole and belongs to this plan and this kernel source:
-    RecordError has one line per stale, partial, foreign or broken record. plan_fault: why a plan
-    commit does not count in this history, None if it does. The same records again change nothing.
+    Where its samples are published but not here (a clone), what is here is added to them. Nothing
+    is copied unless everything is whole and belongs to this plan and this kernel source:
+    RecordError has one line per stale, partial, foreign or broken record. Nothing newer is replaced.
+    plan_fault: why a plan commit does not count in this history, None if it does. The same records
+    again change nothing.
     """
     evidence = results / "evidence" / device
     _recover(evidence)
@@ -117,10 +119,9 @@ class _Check:
             for path in self._of(kind):
                 yield from self._extra(Path(kind, path.name), path)
             here = self.results / kind / f"{self.device}.json"
-            yield from self._extra(
-                Path(f"{kind}.json"),
-                here if self._taken_here(kind, here) else self.evidence / f"{kind}.json",
-            )
+            published = self.evidence / f"{kind}.json"
+            taken = self._later(here, published) if self._taken_here(kind, here) else published
+            yield from self._extra(Path(f"{kind}.json"), taken)
         yield from self._extra(Path("audit.json"), root / "audit.json")
         folder = self.results.parent / "calibration"
         if not (folder / f"{self.device}.json").exists():
@@ -132,11 +133,34 @@ class _Check:
     def _of(self, kind: str) -> list[Path]:
         """The device's files of ``kind``: those here, or those published where none may be here."""
         here = self.results / kind / self.device
-        folder = here if self._taken_here(kind, here) else self.evidence / kind
-        return sorted(folder.glob("[!.]*.json"))
+        if not self._taken_here(kind, here):
+            return sorted((self.evidence / kind).glob("[!.]*.json"))
+        return [
+            self._later(p, self.evidence / kind / p.name) for p in sorted(here.glob("[!.]*.json"))
+        ]
 
     def _taken_here(self, kind: str, here: Path) -> bool:
         return here.exists() or (self.measured_here and kind not in LASTING_KINDS)
+
+    def _later(self, here: Path, published: Path) -> Path:
+        """What is here, unless a record of a lasting kind was published that began later."""
+        lasting = bool({published.stem, published.parent.name} & {*LASTING_KINDS})
+        return published if lasting and self._began(published) > self._began(here) else here
+
+    def _began(self, path: Path) -> str:
+        """When a record of this plan and launch was begun (ISO, UTC); empty where none says so."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            other = self._made_from_other(content)
+            return "" if other else str(content.get("started_at") or "")
+        except (OSError, ValueError, AttributeError):
+            return ""
+
+    def _made_from_other(self, content: Mapping[str, Any]) -> list[str]:
+        """What a record was made from that is not so any more."""
+        made_from = content.get("depends") or {}
+        now = {"plan": self.plan.plan_hash, "launch": self.launch}
+        return [k for k, v in now.items() if made_from.get(k, v) != v]
 
     def completeness(self) -> None:
         """Every target has every arm, every workload its samples, every timed arm its check."""
@@ -172,6 +196,13 @@ class _Check:
             fault = f"foreign: measured on {record.device!r}"
         elif made_under != self.plan.plan_hash:
             fault = f"stale: measured under plan {made_under[:12]}, now {self.plan.plan_hash[:12]}"
+        elif self.measured_here and record.started_at < self._began(
+            self.evidence / "measurement" / path.name
+        ):
+            raise RecordError(
+                f"{path}: older ({record.started_at}) than what is published of this device; move"
+                f" {path.parent} away to keep that, or measure again"
+            )
         elif record.plan_commit is None:
             fault = "not registered: measured without a committed plan"
         elif processes < planned and processes not in looks:
@@ -220,13 +251,11 @@ class _Check:
             return
         if not isinstance(content, dict) or "schema" not in content:
             return  # an index, no record
-        now = {"plan": self.plan.plan_hash, "launch": self.launch}
-        made_from = content.get("depends") or {}
         if content.get("study", self.plan.study) != self.plan.study:
             self._fault(path, f"foreign: belongs to study {content['study']!r}")
         elif content.get("device", self.device) != self.device:
             self._fault(path, f"foreign: made on {content['device']!r}")
-        elif other := [k for k, v in now.items() if made_from.get(k, v) != v]:
+        elif other := self._made_from_other(content):
             if self.evidence in path.parents:  # kept from an earlier measurement: its time is over
                 return
             self._fault(path, f"stale: made from another {' and '.join(other)}")
