@@ -119,3 +119,12 @@ def test_schema_is_a_json_schema(capsys):
     schema = json.loads(capsys.readouterr().out)
     assert schema["additionalProperties"] is False
     assert "list" in schema["$defs"]["ConfigRule"]["properties"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault():
+    made = subprocess.Popen(
+        [sys.executable, "-m", "occupancy_probe", "schema"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    made.stdout.close()
+    assert made.stderr.read() == b"" and made.wait() == 0

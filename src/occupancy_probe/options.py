@@ -60,5 +60,11 @@ def read_options(config: Mapping[str, Any]) -> Options:
         return Options.model_validate({k: v for k, v in config.items() if k in known})
     except ValidationError as e:
         fault = e.errors(include_url=False)[0]
+        name, given = fault["loc"][0], fault["input"]
+        if isinstance(given, Mapping | list):  # Snakemake reads a value as YAML
+            raise StudyError(
+                f"--config {name}: takes text, and YAML reads more in this; quote it twice:"
+                f""" --config '{name}="…"'"""
+            ) from e
         kind = next((k for t, k in _KINDS.items() if t in fault["type"]), "text")
-        raise StudyError(f"--config {fault['loc'][0]}={fault['input']}: takes {kind}") from e
+        raise StudyError(f"--config {name}={given}: takes {kind}") from e

@@ -19,7 +19,7 @@ from conftest import FIXTURES, copy_fixture, own_imports
 from occupancy_probe.gpu import target
 from occupancy_probe.launch.driver import compile_only
 from occupancy_probe.launch.tuned import autotuners
-from occupancy_probe.launch.warmup import install_timings
+from occupancy_probe.launch.tuning_cache import install_file
 from occupancy_probe.records import (
     Audit,
     Bucket,
@@ -191,11 +191,7 @@ def test_the_cache_file_is_the_one_that_triton_writes(exported, monkeypatch, tmp
         from occupancy_probe.launch.launches import study_problem
 
         [tuner] = autotuners(study_problem(study).kernel)
-        timings = [
-            ({**c["kwargs"], "num_warps": c["num_warps"], "num_stages": c["num_stages"]}, ms[0])
-            for c, ms in content["configs_timings"]
-        ]
-        install_timings(tuner, content["key"], timings)
+        assert install_file(tuner, content["key"], content["configs_timings"]) == "installed"
         [written] = Path(tmp_path, "cache").rglob("*.autotune.json")
         theirs = json.loads(written.read_text())
         assert theirs["key"] == content["key"]
@@ -213,8 +209,6 @@ def test_the_cache_file_is_the_one_that_triton_writes(exported, monkeypatch, tmp
         worst = [max(t / b for t, b in zip(row, best, strict=True)) for row in EXAMPLE["us"]]
         least = worst.index(min(worst))
         assert {**chosen.kwargs, "num_warps": chosen.num_warps, "num_stages": 2} == CONFIGS[least]
-        with pytest.raises(KeyError, match="not in the autotuner's list"):
-            install_timings(tuner, content["key"], [({"BLOCK_T": 8}, 1.0)])
 
 
 def test_the_config_of_a_bucket_is_the_one_with_the_smallest_worst_loss(study, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 
@@ -18,5 +19,8 @@ def run(options: Namespace) -> None:
     """See the module."""
     from occupancy_probe.study.schema import StudyFile
 
-    json.dump(StudyFile.model_json_schema(by_alias=True), sys.stdout, indent=2, ensure_ascii=False)
-    print()
+    schema = StudyFile.model_json_schema(by_alias=True)
+    try:
+        print(json.dumps(schema, indent=2, ensure_ascii=False), flush=True)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

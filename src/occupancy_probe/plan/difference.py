@@ -26,13 +26,17 @@ def differences(old: Plan, new: Plan) -> list[str]:
             {w.name: w.axes for w in old.workloads},
             {w.name: w.axes for w in new.workloads},
         ),
-        *_mapping("kernel's ", old.depends, new.depends, "source"),
+        *_mapping("kernel's ", _shortened(old.depends), _shortened(new.depends), "source"),
         *_value("autotuner", old.autotune, new.autotune),
     ]
 
 
 def _stated(sections: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in sections.items() if k not in _MADE_FROM_ARMS and k != "workloads"}
+
+
+def _shortened(depends: Mapping[str, str]) -> dict[str, str]:
+    return {k: v[:12] for k, v in depends.items()}
 
 
 def _mapping(
@@ -52,8 +56,23 @@ def _value(name: str, old: Any, new: Any) -> Iterator[str]:
         return
     if isinstance(old, str) and isinstance(new, str) and len(old) + len(new) > 120:
         yield f"{name}: {_changed_words(old, new)}"
+    elif isinstance(old, list) and isinstance(new, list) and len(str(old)) + len(str(new)) > 120:
+        yield from _entries(name, old, new)
     else:
         yield f"{name}: {_short(old)} → {_short(new)}"
+
+
+def _entries(name: str, old: list[Any], new: list[Any]) -> Iterator[str]:
+    """Long lists entry by entry; as many new ones as old ones are changed ones, in their order."""
+    gone, come = ([x for x in one if x not in other] for one, other in ((old, new), (new, old)))
+    if len(gone) == len(come):
+        for before, after in zip(gone, come, strict=True):
+            yield from _value(name, before, after)
+    else:
+        yield from (f"{name}: {_short(x)} removed" for x in gone)
+        yield from (f"{name}: {_short(x)} added" for x in come)
+    if not gone and not come:
+        yield f"{name}: in another order"
 
 
 def _named(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
