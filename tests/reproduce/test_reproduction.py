@@ -196,12 +196,13 @@ def test_hooks_of_the_repository_do_not_run(copied):
 
 
 def test_a_locked_environment_is_made_once_from_what_the_revision_pins(tmp_path, monkeypatch):
-    tree, log = tmp_path / "tree", tmp_path / "log"
+    monkeypatch.chdir(tmp_path)
+    tree, log, here = tmp_path / "tree", tmp_path / "log", Path()
     tree.mkdir()
     with pytest.raises(RepositoryError, match=r"pins no requirements\.txt"):
-        locked_python(tree, tmp_path, log)
+        locked_python(tree, here, log)
     (tree / "requirements.txt").write_text("# nothing\n")
-    python = locked_python(tree, tmp_path, log)
+    python = locked_python(tree, here, log)
     stamp = python.stat().st_ctime_ns
     bare = [
         str(python),
@@ -210,11 +211,11 @@ def test_a_locked_environment_is_made_once_from_what_the_revision_pins(tmp_path,
         "import pip, importlib.util as u; print(u.find_spec('snakemake'))",
     ]
     assert subprocess.run(bare, capture_output=True, text=True).stdout == "None\n"
-    assert locked_python(tree, tmp_path, log) == python and python.stat().st_ctime_ns == stamp
+    assert locked_python(tree, here, log) == python and python.stat().st_ctime_ns == stamp
     monkeypatch.setattr("venv.create", lambda *place, **options: None)  # it is there already
     (tree / "requirements.txt").write_text("./no-such-package-1.0-py3-none-any.whl\n")
     with pytest.raises(RepositoryError, match="requirements cannot be installed: "):
-        locked_python(tree, tmp_path, log)
+        locked_python(tree, here, log)
 
 
 def until(condition, limit_s=60.0):

@@ -84,7 +84,7 @@ def locked_python(tree: Path, folder: Path, log: Path) -> Path:
         raise RepositoryError(
             "env=locked: this revision pins no requirements.txt; leave env away to use the present one"
         )
-    place = folder / "venv"
+    place = folder.absolute() / "venv"  # what it runs, runs in the tree
     python = place / "bin" / "python"
     stamp, wanted = place / "requirements.digest", digest(pinned.read_text(encoding="utf-8"))
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
