@@ -63,5 +63,12 @@ def test_F7_one_reason_for_all_arms_is_the_targets():
     reason = Reason(limit="dtype", text="type fp8e4nv not supported in this architecture")
     arms = {n: record(n, "unsupported", reasons=[reason]) for n in ("a", "b")}
     assert target_findings(arms, ["a", "b"])["unsupported"] == reason.text
-    arms["c"] = record("c")
+    arms["c"] = record("c", versions={"triton": "3.7.1", "ptxas": "12.8"})
     assert target_findings(arms, ["a", "b", "c"])["unsupported"] is None
+
+
+def test_every_set_of_compilers_is_named_once():
+    older, newer = {"triton": "3.6.0", "ptxas": "12.8"}, {"triton": "3.7.1", "ptxas": "12.8"}
+    arms = {a: record(a, versions=v) for a, v in (("a", older), ("b", newer), ("c", newer))}
+    said = target_findings(arms, [*arms])["compilers"]
+    assert said == ["triton 3.6.0, ptxas 12.8", "triton 3.7.1, ptxas 12.8"]

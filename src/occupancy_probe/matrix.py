@@ -19,7 +19,8 @@ def target_findings(records: Records, arms: Sequence[str]) -> dict[str, Any]:
     unsupported: the one reason why none of the arms can run there, or None. changed: (arm, words)
     of every arm that differs from the baseline or is the same code as another. warnings: (arm,
     words). neighbours: (arm, words) of every rejected arm. coverage: see :func:`coverage_table`.
-    amd: whether the registers are AMD's.
+    amd: whether the registers are AMD's. compilers: every set of versions, ``triton 3.7.1, ptxas
+    12.8``.
     """
     known = {name: records[name] for name in arms if name in records}
     by_config = {config_text(r.config): name for name, r in reversed(known.items())}
@@ -31,8 +32,13 @@ def target_findings(records: Records, arms: Sequence[str]) -> dict[str, Any]:
             (n, neighbour_words(r.neighbours, by_config)) for n, r in known.items() if r.neighbours
         ],
         "coverage": coverage_table(known),
+        "compilers": list(dict.fromkeys(_words(r.versions) for r in known.values() if r.versions)),
         "amd": any(r.vgprs is not None for r in known.values()),
     }
+
+
+def _words(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def unsupported_because(records: Records) -> str | None:
