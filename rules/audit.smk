@@ -36,7 +36,7 @@ rule export_outcome:
     log:
         "results/{study}/logs/export.log",
     params:
-        code=probe.digest_sources("validate/exports.py"),
+        code=probe.digest_sources("validate/autotune_cache.py", "validate/exports.py"),
     shell:
         "python -m occupancy_probe export {input.study:q} --results results/{wildcards.study}"
         " 2> >(tee {log:q} >&2)"

@@ -55,8 +55,4 @@ rule paste:
 rule serve:
     """Target: a real server under every right arm of the selected studies."""
     input:
-        expand(
-            "results/{study}/serving/{device}.json",
-            study=STUDIES,
-            device=DEVICE or "no-gpu",
-        ),
+        lambda wildcards: probe.serving_indexes(STUDIES, DEVICE),

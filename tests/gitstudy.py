@@ -89,7 +89,10 @@ def feasibility(study_file: Path, **changes) -> None:
 
 
 def measured(study_file: Path, device: str = DEVICE, seconds: float = 60, **changes) -> None:
-    """Correctness and samples of every arm on ``device``, the first sample after the plan."""
+    """Correctness and samples of every arm on ``device``, the first sample after the plan.
+
+    The fastest arm is measured again where the rule decides.
+    """
     study, results = load_study(study_file), Path("results/tiny")
     frozen = read_record(results / "plan.json", Plan)
     where = read_record(results / "plan_commit.json", PlanCommit)
@@ -123,8 +126,25 @@ def measured(study_file: Path, device: str = DEVICE, seconds: float = 60, **chan
             "started_at": (at + timedelta(seconds=seconds)).isoformat(),
             "gpu_seconds": 1.0,
         }
-        path = results / "measurement" / device / f"{workload.name}.json"
-        write_record(path, Measurement(**fields | changes))
+        record = Measurement(**fields | changes)
+        write_record(results / "measurement" / device / f"{workload.name}.json", record)
+        if workload.name in study.selects(study.file.decision.improve):
+            path = results / "confirmation" / device / f"{workload.name}.json"
+            write_record(path, record.model_copy(update={"replicates": fresh(record)}))
+
+
+def fresh(record: Measurement) -> list[Replicate]:
+    """The same times in other processes, of the baseline, its twin and the fastest arm."""
+    again = {"baseline", NULL, min(RATIOS, key=lambda arm: RATIOS[arm])}
+    return [
+        r.model_copy(
+            update={
+                "process": 1000 + r.process,
+                "arms": {a: t for a, t in r.arms.items() if a in again},
+            }
+        )
+        for r in record.replicates
+    ]
 
 
 def samples(study, process: int) -> Replicate:

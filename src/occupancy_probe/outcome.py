@@ -276,6 +276,7 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
         shown.verdict,
         shown.collected.feasibility,
         amendments_here(study.name),
+        shown.verdict.expected,
     )
     stamp = results / "document.digest"
     current = _text_of(path)

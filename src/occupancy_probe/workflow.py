@@ -67,6 +67,15 @@ def device_matrix(study: Study) -> list[str]:
     return [f"results/{study.name}/feasibility/{gpu.target}.json"]
 
 
+def serving_indexes(studies: Mapping[str, Study], device: str | None) -> list[str]:
+    """What `snakemake serve` makes; StudyError where a study does not say how its server is started."""
+    if missing := [s for s in studies.values() if s.file.serve is None]:
+        raise StudyError(
+            f"{missing[0].path}: serve: missing; say how a server is started, and its `load`"
+        )
+    return [f"results/{name}/serving/{device or 'no-gpu'}.json" for name in studies]
+
+
 def revision(asked: object) -> str:
     """What ``--config rev=…`` names; StudyError where Snakemake took a hash such as 57e9763 for a number."""
     if isinstance(asked, str):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import functools
+import math
+import random
+from collections import Counter
 
+import pytest
+import torch
+from scipy import stats
+
+from occupancy_probe.execute import blocks as module
 from occupancy_probe.execute.blocks import MOST, steady, take_blocks
 from occupancy_probe.gpu import DeviceState
 
@@ -92,3 +100,37 @@ def test_unsteady_blocks_are_taken_again_one_at_a_time():
 def test_a_gpu_that_never_recovers_ends_the_replicate(wanted):
     gpu = Gpu(throttled=range(1000))
     assert len(gpu.take(wanted)) == MOST * wanted
+
+
+# -- order ------------------------------------------------------------------------------------------
+
+ARMS = ("baseline", "null", "w8", "s1")
+
+
+def orders(monkeypatch, seed, blocks):
+    """Order in which each of ``blocks`` blocks launches the arms, as a GPU would see it."""
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(module, "event", object)
+    rng, found = random.Random(seed), []
+    for _ in range(blocks):
+        order = []
+        ready = {arm: functools.partial(order.append, arm) for arm in ARMS}
+        module.Block(ready, sweep=False, rng=rng)
+        assert sorted(order) == sorted(ARMS), "every arm once"
+        found.append(tuple(order))
+    return found
+
+
+def test_every_order_of_the_arms_is_as_likely_as_any_other(monkeypatch):
+    """4 arms have 24 orders; 2,400 blocks: chi-square over them with 23 degrees of freedom."""
+    counts = Counter(orders(monkeypatch, seed=1, blocks=2400))
+    assert len(counts) == math.factorial(len(ARMS))
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+    for place in range(len(ARMS)):
+        assert {order[place] for order in counts} == set(ARMS)
+
+
+def test_the_order_of_every_block_follows_from_the_seed(monkeypatch):
+    first = orders(monkeypatch, seed=1, blocks=20)
+    assert orders(monkeypatch, seed=1, blocks=20) == first
+    assert orders(monkeypatch, seed=2, blocks=20) != first

@@ -106,7 +106,7 @@ def test_measure_confirms_what_it_picks_and_dose_and_report_show_it(project, cap
     assert device.confirmation.ratio == pytest.approx(1 / 4, rel=0.01)
     assert any(f"{fastest} re-measured on fresh replicates" in c for c in device.conclusions)
     assert device.gpu is not None and device.gpu.uuids == ["GPU-7"]
-    assert device.gpu.dropped == (2 + 1) * 3, "two workloads, one of them confirmed"
+    assert device.gpu.dropped == (2 + 1 + 2) * 3, "two workloads, one confirmed, two under doses"
     assert device.dose is not None and len(device.dose.findings) >= 2
     templates = ROOT / "templates"
     document = render_document(

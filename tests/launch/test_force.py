@@ -63,6 +63,21 @@ def test_force_goes_through_autotuners_and_heuristics(kernels, stack):
     assert [c.grid for _, c in found] == [[4], [4]]
 
 
+@pytest.mark.parametrize("stack", ["bare", "tuned_over_guessed"])
+def test_a_launch_that_only_warms_up_is_no_use_of_the_forced_config(kernels, stack):
+    """It is compiled under the config, and nothing has run."""
+    kernel, given = getattr(kernels, stack), {"BLOCK": 64, "EVEN": True} if stack == "bare" else {}
+
+    def launch():
+        with occupancy_probe.force(kernel, CONFIG) as rule:
+            kernel.warmup(meta(128), meta(128), 128, grid=(4,), **given)
+            assert (rule.launches, rule.bypassed) == (0, 0)
+            kernel[(4,)](meta(128), meta(128), 128, **given)
+            assert (rule.launches, rule.bypassed) == (1, int(stack != "bare"))
+
+    assert {c.scalars["BLOCK"] for _, c in launched(launch)} == {32}
+
+
 def test_force_replaces_what_the_program_passes_by_name_and_by_position(kernels):
     def launch():
         with occupancy_probe.force(kernels.bare, CONFIG):
@@ -103,6 +118,15 @@ def test_a_part_of_a_config_is_completed_where_the_list_leaves_no_choice(kernels
         ({**CONFIG, "n": 3}, "n is a run-time argument"),
         ({**CONFIG, "num_warps": 6}, "not a power of two"),
         ({**CONFIG, "num_warps": 64}, "2,048 threads > 1,024"),
+        ({**CONFIG, "num_warps": True}, "num_warps True is no whole number of at least 1"),
+        ({**CONFIG, "num_stages": -1}, "num_stages -1 is no whole number of at least 0"),
+        ({**CONFIG, "num_stages": "2"}, "num_stages '2' is no whole number"),
+        ({**CONFIG, "num_ctas": 0}, "num_ctas 0 is no whole number of at least 1"),
+        ({**CONFIG, "maxnreg": 0}, "maxnreg 0 is no whole number of at least 1"),
+        ({}, "{} is no config; give parameters by name"),
+        ("x", "'x' is no config"),
+        (None, "None is no config"),
+        ({8: 1}, "is no config"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused_before_any_launch(kernels, config, words):
@@ -111,6 +135,12 @@ def test_a_config_that_cannot_be_is_refused_before_any_launch(kernels, config, w
         occupancy_probe.force(kernels.tuned_over_guessed, config),
     ):
         pytest.fail("nothing may be launched")
+
+
+def test_what_triton_takes_is_taken(kernels):
+    free = {**CONFIG, "num_stages": 0, "maxnreg": None}
+    with occupancy_probe.force(kernels.tuned_over_guessed, free) as rule:
+        assert rule.config == {**free, "num_ctas": 1}
 
 
 def test_unknown_kernels_are_refused():
@@ -214,6 +244,7 @@ def test_a_sitecustomize_of_the_environment_still_runs(tmp_path):
     [
         ("""tuned_kernels:block={"BLOCK": 32}""", "has no kernel 'block'; it has block_of"),
         ("""tuned_kernels:block_of={"num_warps": 8}""", "chooses BLOCK among 16, 32"),
+        ("""tuned_kernels:block_of={"BLOCK": 16, "num_stages": -1}""", "num_stages -1 is no whole"),
     ],
 )
 def test_a_rule_that_cannot_be_ends_the_program_before_its_first_launch(rule, words):

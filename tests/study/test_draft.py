@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import yaml
 from conftest import FIXTURES
 
+from occupancy_probe import cli
 from occupancy_probe.exc import StudyError
 from occupancy_probe.study import load_study
 from occupancy_probe.study.draft import draft
@@ -62,6 +65,19 @@ def test_the_draft_is_a_study_that_can_be_traced(tmp_path, imports):
     assert not any(x.error for x in trace.launches)
     assert {tuple(x.calls[0].grid) for x in trace.launches} == {(2,)}
     assert {x.calls[0].scalars["n"] for x in trace.launches} == {64, 40}
+
+
+def test_a_study_that_is_there_is_not_replaced(tmp_path, capsys):
+    noted, path = tmp_path / "launches.json", tmp_path / "drafted.yaml"
+    noted.write_text(json.dumps(record(launch(64), launch(40))))
+    path.write_text("mine\n")
+    assert cli.main(["draft", str(noted), str(path)]) == 2
+    assert path.read_text() == "mine\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: is there already") and "give another name" in said
+    path.unlink()
+    assert cli.main(["draft", str(noted), str(path)]) == 0
+    assert yaml.safe_load(path.read_text())["name"] == "recorded_block_of"
 
 
 def test_several_kernels_have_to_be_told_apart():

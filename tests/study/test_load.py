@@ -125,6 +125,135 @@ def test_projection_of_an_unknown_arm(draft):
     assert "projection.arms: no arm named w16" in draft.fault()
 
 
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        ({"guard": "rows > 64"}, "decision.guard: 'rows > 64' selects no workload; correct it"),
+        ({"guard": "width < 64"}, "decision.guard: expression 'width < 64'"),
+        (
+            {"improve": "topk == 512", "guard": "rows < 64"},
+            "decision.guard: 'rows < 64' also selects r1, which `improve` selects",
+        ),
+        ({"margin": 1}, "decision.margin: give a fraction below 1; 0.02 means 2 % (got 1)"),
+        ({"guard_loss": 2}, "decision.guard_loss: give a fraction below 1"),
+        ({"guard_loss": float("inf")}, "decision.guard_loss: give a fraction below 1"),
+        ({"minimum_effect": 5}, "decision.minimum_effect: Input should be less than 1 (got 5)"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant(draft, decision, words):
+    draft.content["decision"] |= decision
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: {words}") and "\n" not in fault
+
+
+@pytest.mark.parametrize("guard", ["True", "False", "rows < 64"])
+def test_a_guard_keeps_all_none_or_the_others(draft, guard):
+    draft.content["decision"]["guard"] = guard
+    assert draft.load().selects(guard) == {"True": ("r1", "r64"), "False": ()}.get(guard, ("r1",))
+
+
+# -- the step around the kernel --------------------------------------------------------------------
+
+SERIES = "b200_tp4_nomtp_20260502"
+
+
+@pytest.mark.parametrize(
+    ("throughput", "decision", "words"),
+    [
+        ({}, {"metric": "end_to_end"}, "decision.metric: end_to_end: a series alone does not say"),
+        (
+            {"series": "measured"},
+            {"metric": "end_to_end"},
+            "decision.metric: end_to_end: with `series: measured`",
+        ),
+        ({"share": {"passes": "topk"}}, {}, "throughput.share.passes: belongs to a study of whole"),
+        ({"where": "width = 5"}, {}, "throughput.where: expression 'width = 5'"),
+        ({"where": "width == 5"}, {}, "throughput.where: expression 'width == 5': "),
+        ({"where": "rows > 64"}, {}, "throughput.where: 'rows > 64' selects no workload"),
+        (
+            {"share": {"profile": "p.csv", "kernels": "(["}},
+            {},
+            "throughput.share: kernels '([' is no regular expression",
+        ),
+    ],
+)
+def test_a_step_that_cannot_be_judged_by(draft, throughput, decision, words):
+    draft.content["throughput"] = {"series": SERIES, "axis": "rows", **throughput}
+    draft.content["decision"] |= decision
+    assert draft.fault().startswith(f"{draft.path}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "p: no column named"),
+        (b"just words\n", "p: no column named"),
+        (b"\xff\xfe\x00", "export kernels with names and times"),
+        (b"name,time_us\ngemm,3\n", "p: no kernel matches 'f'; it has gemm"),
+    ],
+)
+def test_a_profile_without_the_kernel_is_found_while_the_study_is_parsed(draft, content, words):
+    (draft.folder / "p").write_bytes(content)
+    draft.content["throughput"] = {"series": SERIES, "axis": "rows", "share": {"profile": "p"}}
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: throughput.share.profile: ") and words in fault
+    (draft.folder / "p").write_text("name,time_us\ngemm,3\nf,1\n")
+    draft.load()
+
+
+def test_what_gives_the_gain_of_the_step_makes_an_end_to_end_rule_possible(draft):
+    draft.content["decision"]["metric"] = "end_to_end"
+    draft.content["throughput"] = {"series": SERIES, "axis": "rows", "share": {"value": 0.1}}
+    draft.load()
+    draft.content["throughput"] = {"step": "small.yaml", "axis": "rows"}
+    draft.load()
+    draft.content["throughput"] = {"series": SERIES, "axis": "rows"}
+    draft.content |= served()
+    draft.load()
+
+
+# -- a server --------------------------------------------------------------------------------------
+
+
+def served(serve=(), load=()):
+    server = {"command": ["python", "server.py", "{port}"], "kernel": "package.ops:kernel"}
+    client = {"command": ["load", "{port}", "{rows}"], "regex": "([0-9.]+) tok/s"}
+    return {"serve": server | dict(serve), "load": client | dict(load)}
+
+
+@pytest.mark.parametrize(
+    ("serve", "load", "words"),
+    [
+        (
+            {"command": ["s", "--port={prt}"]},
+            {},
+            "serve.command: nothing is known as {prt}; known: {port}; braces that are meant as such",
+        ),
+        ({"health": "http://127.0.0.1:{prt}"}, {}, "serve.health: nothing is known as {prt}"),
+        (
+            {},
+            {"command": ["load", "{conc}"]},
+            "load.command: nothing is known as {conc}; known: {port}, {rows}, {topk}",
+        ),
+        ({"kernel": "ab"}, {}, "serve.kernel: write module:kernel, as the server imports it"),
+        ({"kernel": "ab:"}, {}, "serve.kernel: write module:kernel"),
+        ({}, {"regex": "(["}, "load: regex '([' is no regular expression: unterminated"),
+        ({}, {"regex": "[0-9]+"}, "load: regex needs a group around tokens per second"),
+        ({}, {"where": "width = 5"}, "load.where: expression 'width = 5'"),
+    ],
+)
+def test_a_server_that_cannot_be_asked(draft, serve, load, words):
+    draft.content |= served(serve, load)
+    fault = draft.fault()
+    assert fault.startswith(f"{draft.path}: {words}") and "\n" not in fault
+
+
+def test_braces_of_other_languages_stay(draft):
+    others = ["awk", "{ print }", "${HOME}", "a{3}", '{"a": 1}', "{}"]
+    draft.content |= served(load={"command": ["load", *others]})
+    draft.load()
+
+
 @pytest.mark.parametrize("text", ["a: [1", "\ta: b", "just words", "- 1\n- 2", ""])
 def test_not_a_mapping_of_keys(tmp_path, text):
     path = tmp_path / "s.yaml"

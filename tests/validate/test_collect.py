@@ -191,6 +191,16 @@ def test_interpreter_never_counts_as_a_gpu(results):
     assert "mode 'logic', expected 'gpu'" in found.notes[0]
 
 
+def test_what_is_published_says_nothing_of_records_that_are_only_here(results):
+    write_record(results / "evidence/gpu0/measurement/c1.json", measurement())
+    stale = correctness(device="interpreter", mode="logic", depends={"launch": "another"})
+    write_record(results / "correctness/interpreter/w8.json", stale)
+    write_record(results / "correctness/gpu0/w8.json", correctness(depends={"launch": "another"}))
+    write_record(results / "feasibility/sm_90/w8.json", feasibility(depends={"launch": "another"}))
+    assert len(collect(results, LAUNCH).notes) == 3
+    assert collect(results, LAUNCH, published_only=True).notes == []
+
+
 @pytest.mark.parametrize("cut", [0, 1, 40, 200])
 def test_H5_half_written_records_are_named_and_ignored(results, cut):
     for place, record in {

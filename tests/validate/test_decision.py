@@ -83,6 +83,18 @@ def test_a_gain_below_the_minimum_effect_is_not_adopted(case):
     assert ruling.text.startswith("reject: no arm is faster by 10 % at all of c64, c96")
 
 
+@pytest.mark.parametrize(
+    ("ratio", "outcome"),
+    [(1.009, "adopt"), (1.015, "inconclusive"), (1.025, "inconclusive"), (1.035, "reject")],
+)
+def test_a_guard_holds_with_the_far_end_of_the_interval_and_is_lost_with_the_near_one(
+    case, ratio, outcome
+):
+    """At most 2 % may be lost and intervals are ± 1 %: up to 1.01 it is kept, from 1.03 on lost."""
+    arm = [(ratio, "undecided"), *WIN[1:]]
+    assert decide(case(", outcomes: [adopt, inconclusive, reject]", w8=arm)).outcome == outcome
+
+
 def test_an_arm_that_loses_below_is_adopted_above(case):
     ruling = decide(case(ALL, w8=HIGH_ONLY))
     assert ruling.outcome == "adopt_above" and ruling.arm == "w8" and ruling.above == 16
@@ -99,7 +111,7 @@ def test_a_threshold_that_is_the_largest_value_measured_is_said_to_be(case):
     assert (ruling.outcome, ruling.above) == ("adopt_above", 96)
     assert ruling.text == (
         "adopt w8 at c 96, the largest measured, only: faster at c96-k1, c96-k2 (mean ratio 0.875),"
-        " not below"
+        " not at every workload below"
     )
 
 

@@ -224,3 +224,16 @@ def test_the_last_bits_of_a_coordinate_do_not_show():
     )
     assert one == other != third
     assert ">1.2345<" in one, "words are left as they are"
+
+
+def test_what_a_named_series_and_share_say_is_there_before_anything_is_measured(unmeasured, work):
+    """B200 TP4 without C = 24: 6.88 ms + 0.0687 ms per active expert, 5.5 % held out."""
+    fill(unmeasured)
+    document = (work / "results/tiny/TINY_AB.md").read_text()
+    assert git(work, "show", "HEAD:results/tiny/TINY_AB.md") == document, (
+        "the committed plan says it"
+    )
+    said = document[document.index("### Before anything is measured") :]
+    assert "| experts (chosen) | 6.88 [" in said and "| 0.0687 [" in said and "| 5.5 % |" in said
+    assert "C = 24 is not fitted" in said and "Gains: not measured" in said
+    assert "5.0 % at r4, 5.0 % at r64" in said

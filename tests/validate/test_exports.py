@@ -180,6 +180,16 @@ def test_every_file_has_a_line_in_the_readme(exported):
     assert "*.autotune.json" in readme
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="expects a machine without a GPU")
+@pytest.mark.parametrize("name", ["warmup.py", "nvidia-h200/install_cache.py"])
+def test_a_script_that_needs_a_gpu_says_so_in_one_line(exported, name):
+    _, folder = exported
+    done = subprocess.run([sys.executable, folder / name], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    [said] = done.stderr.splitlines()
+    assert said.startswith(f"{Path(name).name} needs an NVIDIA GPU and none was found")
+
+
 def test_the_cache_file_is_the_one_that_triton_writes(exported, monkeypatch, tmp_path):
     """Installed by Triton's own code, read back by a fresh autotuner that must not time anything."""
     study, folder = exported

@@ -13,13 +13,21 @@ from occupancy_probe.records import (
     AutotuneRuns,
     Bucket,
     DeviceVerdict,
+    Measurement,
+    Replicate,
     Result,
     TunedConfig,
     WiderKey,
 )
 from occupancy_probe.study import load_study
 from occupancy_probe.validate.collect import DeviceRecords
-from occupancy_probe.validate.first_touch import advise, matrix_of, winners, with_autotuner
+from occupancy_probe.validate.first_touch import (
+    advise,
+    first_touches,
+    matrix_of,
+    winners,
+    with_autotuner,
+)
 
 EXAMPLE = json.loads((FIXTURES / "autotune/first_touch_h200.json").read_text())
 BATCHES = [f"b{b}" for b in EXAMPLE["batch"]]
@@ -83,6 +91,20 @@ def audit(**more):
     )
 
 
+def measurements(replicates):
+    """By workload; replicates: per workload, samples in µs by arm of each process."""
+    return {
+        w: Measurement(
+            study="s", depends={}, versions={}, plan_commit=None, device="d", device_name="D",
+            device_uuid="u", workload=w, regime="cold", input_sets=1, started_at="", gpu_seconds=1.0,
+            replicates=[
+                Replicate(process=p, allocation=0, arms=arms) for p, arms in enumerate(of)
+            ],
+        )
+        for w, of in replicates.items()
+    }  # fmt: skip
+
+
 def wider(**more):
     return WiderKey(
         **{
@@ -130,6 +152,35 @@ def test_A7_the_seconds_of_a_devices_own_runs_reach_its_advice():
     records = DeviceRecords("d", "D", "measured here", {}, {}, {}, autotune_runs=record)
     judged = with_autotuner(device, study, audit(wider_key=wider(), buckets=[bucket]), records)
     assert "7 first calls of 3 s as measured" in judged.tuning_advice.why
+
+
+def test_A9_a_devices_records_become_its_matrix_and_its_winners_in_the_order_of_the_list():
+    """Batch 1 takes 20 and 10 µs, batch 64 takes 10 and 12: the first of the list never loses twice."""
+    study = load_study(FIXTURES / "touch.yaml")
+    bucket = Bucket(key={"topk_rounded": 640}, workloads=["b1", "b64"], grids=[[1], [64]])
+    times = {
+        ("baseline", "b1"): 20,
+        ("baseline", "b64"): 10,
+        ("t32-w8", "b1"): 10,
+        ("t32-w8", "b64"): 12,
+    }
+    replicates = {
+        "b1": [{"baseline": [20.0], "t32-w8": [10.0]}] * 3,
+        "b64": [{"baseline": [10.0], "t32-w8": [12.0]}] * 2
+        + [{"baseline": [12.0], "t32-w8": [9.0]}],
+    }
+    records = DeviceRecords("d", "D", "measured here", {}, {}, measurements(replicates))
+    rows = [
+        Result(arm=a, workload=w, device="d", time_us=t, verdict="undecided")
+        for (a, w), t in times.items()
+    ]
+    (touch,) = first_touches(study, audit(buckets=[bucket]), records, rows, "sm_90")
+    assert touch.configs == [CONFIGS[0], CONFIGS[2]]
+    assert touch.times_us == [[20, 10], [10, 12]]
+    assert touch.chosen == [1, 0]
+    assert touch.losses == [[0, pytest.approx(0.2)], [pytest.approx(1.0), 0]]
+    assert (touch.worst_first, touch.worst_at) == ("b64", "b1")
+    assert touch.winners == [{"1": 3}, {"0": 2, "1": 1}]
 
 
 def test_the_advice_is_to_pin_per_bucket_where_the_key_cannot_see_it(example):

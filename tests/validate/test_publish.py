@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import gitstudy
@@ -59,6 +61,7 @@ def test_evidence_and_filled_document_are_one_commit_with_trailers(study, work):
                 for n in ("baseline", "num_warps-8")
             ),
             *(f"{folder}/measurement/{n}.json" for n in ("r4", "r64")),
+            f"{folder}/confirmation/r64.json",
         ]
     )
     message = git(work, "log", "-1", "--format=%B")
@@ -157,16 +160,31 @@ def test_nothing_published_gives_way_to_something_older(study, work, capsys):
         path.write_text(json.dumps(record | {"started_at": f"2026-12-{day}T00:00:00+00:00"}))
         assert publish(study) == 0
         assert json.loads(published.read_text())["started_at"][8:10] == stays
-    local = results / f"measurement/{DEVICE}"
-    for sample in sorted(local.glob("[!.]*.json")):
-        content = json.loads(sample.read_text())
-        sample.write_text(json.dumps(content | {"started_at": "2020-01-01T00:00:00+00:00"}))
     before = git(work, "rev-parse", "HEAD")
-    assert publish(study) != 0
-    said = capsys.readouterr().err
-    assert "older (2020-01-01T00:00:00+00:00) than what is published" in said
-    assert f"move {local.relative_to(work)} away" in said
+    for kind in ("confirmation", "measurement"):
+        local = results / kind / DEVICE
+        for sample in sorted(local.glob("[!.]*.json")):
+            content = json.loads(sample.read_text())
+            sample.write_text(json.dumps(content | {"started_at": "2020-01-01T00:00:00+00:00"}))
+        assert publish(study) != 0
+        said = capsys.readouterr().err
+        assert "older (2020-01-01T00:00:00+00:00) than what is published" in said
+        assert f"{local.relative_to(work)}/r" in said
     assert git(work, "rev-parse", "HEAD") == before and git(work, "status", "--porcelain") == ""
+
+
+def test_a_published_calibration_gives_way_to_a_later_one_only(study, work):
+    calibration = work / f"results/calibration/{DEVICE}.json"
+    calibration.parent.mkdir(parents=True)
+    published = work / f"results/tiny/evidence/{DEVICE}/calibration"
+    for day, stays in (("02", "02"), ("01", "02"), ("03", "03")):
+        calibration.write_text(
+            json.dumps({"started_at": f"2026-12-{day}T00:00:00+00:00", "schema": "s"})
+        )
+        calibration.with_name(f"{DEVICE}-samples.json").write_text(json.dumps({"day": day}))
+        assert publish(study) == 0
+        assert json.loads((published / f"{DEVICE}.json").read_text())["started_at"][8:10] == stays
+        assert json.loads((published / f"{DEVICE}-samples.json").read_text())["day"] == stays
 
 
 @pytest.mark.parametrize("new_in_place", [False, True])
@@ -283,7 +301,31 @@ def test_a_plan_commit_of_another_history_is_refused(study):
 def test_no_samples_of_that_device_at_all(study, capsys):
     assert publish(study, "--device", "nvidia-l4") == 2
     said = capsys.readouterr().err
-    assert said.count("error:") == 1 and f"there are: {DEVICE}" in said
+    assert said.count("error:") == 1 and f"there are: {DEVICE})" in said
+
+
+@pytest.mark.parametrize("order", [("paste", "export"), ("export", "paste", "paste")])
+def test_the_readme_of_the_exports_lists_what_both_commands_wrote(study, order):
+    results, templates = Path("results/tiny"), str(gitstudy.REPOSITORY / "templates")
+    write_record(results / "verdict.json", here(load_study(study), results).verdict)
+    for command in order:
+        options = ["--templates", templates] if command == "paste" else []
+        assert gitstudy.run(command, study.name, "--results", str(results), *options) == 0
+    readme = (results / "exports/README.md").read_text()
+    patterns = re.findall(r"^- `([^`]+)`: ", readme, re.MULTILINE)
+    assert len(patterns) == len(set(patterns))
+    listed = {p for pattern in patterns for p in (results / "exports").glob(pattern)}
+    written = {p for p in (results / "exports").rglob("*") if p.is_file()}
+    assert {p.suffix for p in written - listed} == {".bin", ".md"}
+    assert {p.name for p in written - listed if p.suffix == ".md"} == {"README.md"}
+    assert {"pull_request.md", "samples.csv", "config.py"} <= {p.name for p in listed}
+
+
+def test_devices_that_are_only_published_are_named_too(study, capsys):
+    assert publish(study) == 0
+    shutil.rmtree(study.parent / "results/tiny/measurement")
+    assert publish(study, "--device", "nonsense") == 2
+    assert f"there are: {DEVICE} (published)); correct the name" in capsys.readouterr().err
 
 
 def test_rewritten_history_is_refused_by_the_command(study, work, capsys):

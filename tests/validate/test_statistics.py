@@ -355,3 +355,49 @@ def test_the_floor_lowers_the_rate_of_false_claims_and_not_the_power():
         claims["seen"] += other.p < 0.05 and beyond(other, twin.bound)
     assert claims["floor"] < 30 < claims["p"] < 75
     assert claims["seen"] > 990
+
+
+def exactly(log_ratios, *arms):
+    """One process with one block per log ratio, the same for every arm, without other noise."""
+    return [
+        replicate(p, 0, base=[10.0], **{a: [10 * math.exp(x)] for a in arms})
+        for p, x in enumerate(log_ratios)
+    ]
+
+
+def test_a_block_that_went_wrong_does_not_move_the_ratio():
+    """Four blocks 10 % slower and one ten times as long: the mean of the logs would say 74 %."""
+    one = replicate(0, 0, base=[10.0] * 5, new=[11.0, 11.0, 110.0, 11.0, 11.0])
+    assert log_ratio(one, "new", "base") == pytest.approx(math.log(1.1))
+
+
+def test_a_confirmation_is_corrected_over_its_workloads():
+    """Holm: two equal p of 3.9 % (t(2)) are 7.7 % each, one alone stays below 5 %."""
+    found = exactly(logs := [-0.027, -0.020, -0.013], "a")
+    assert 0.025 < stats.ttest_1samp(logs, 0).pvalue < 0.05
+    assert confirm({"u": found}, "a", "base", 0.05).held
+    assert not confirm({"u": found, "v": found}, "a", "base", 0.05).held
+
+
+def test_equivalence_is_corrected_over_the_family_but_for_the_null_arm():
+    """Two equal TOST p of 3.6 % (t(2)) are 7.2 % each: neither arm is called equivalent."""
+    found = {"w": exactly(logs := [-0.0049, 0.0, 0.0049], "null", "a", "b")}
+    p = stats.ttest_1samp(logs, math.log1p(0.01), alternative="less").pvalue
+    assert 0.025 < p < 0.05
+
+    def said(*arms):
+        made = compare(found, arms, "base", "null", 0.01, 0.05)
+        return {
+            arm: (
+                pytest.approx(c.p_equivalent),
+                classify(c.estimate, c.p_adjusted, 0.01, 0.05, c.p_equivalent),
+            )
+            for (arm, _), c in made.items()
+        }
+
+    assert said("null", "a") == {"null": (p, "equivalent"), "a": (p, "equivalent")}
+    assert said("null", "a", "b") == {
+        "null": (p, "equivalent"),
+        "a": (2 * p, "undecided"),
+        "b": (2 * p, "undecided"),
+    }

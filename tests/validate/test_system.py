@@ -120,6 +120,14 @@ def test_a_share_from_launches_per_step_and_the_model(tmp_path):
     assert system.shares["c48"].value == pytest.approx(41 * 0.020 / at)
 
 
+def test_launches_that_take_longer_than_the_step_are_no_share_of_it(tmp_path):
+    (tmp_path / "own.csv").write_text("concurrency,step_ms\n1,4\n16,8\n48,16.5\n96,29\n")
+    s = study(tmp_path, KERNEL, "{series: own.csv, axis: c, share: {launches: 4100}}")
+    system = find_system(s, "h200", rows(c48=0.9), {}, None)  # 82 ms of 16.4
+    assert system.shares == {} and system.gains == []
+    assert any("c48: 4100 launches take 5.00 ×" in n for n in system.notes)
+
+
 def test_a_share_from_a_profile(tmp_path):
     (tmp_path / "p.csv").write_text("name,time_us\nexperts,75\nattention,25\n")
     s = study(

@@ -51,6 +51,28 @@ def test_the_model_is_chosen_by_its_held_out_error(models):
     assert {m.chosen for m in models.values()} == {"experts"}
 
 
+@pytest.mark.parametrize(
+    ("concurrency", "step_ms", "predicts", "fits_closer"),
+    [
+        ((1, 4, 8, 128), (10, 11, 12, 31), "experts", "line"),
+        ((2, 32, 64, 96, 128), (10, 18, 24, 32, 30), "line", "experts"),
+    ],
+)
+def test_the_model_that_predicts_held_out_points_is_chosen_not_the_one_that_fits_closer(
+    concurrency, step_ms, predicts, fits_closer
+):
+    """A far point pulls a fit to itself, by any measure of its own errors; predicted, it tells."""
+    c, t = np.array(concurrency, float), np.array(step_ms, float)
+    model = describe(Series("s", "made up", concurrency, step_ms), flag=False)
+    of = fits(model)
+    for norm in (np.inf, 2):
+        own = {name: np.linalg.norm(fit(name, c, t).at(c) / t - 1, norm) for name in of}
+        assert min(own, key=own.get) == fits_closer
+    assert of[fits_closer].largest_error < 0.7 * of[predicts].largest_error
+    assert of[predicts].held_out_error < 0.8 * of[fits_closer].held_out_error
+    assert model.chosen == predicts
+
+
 def test_saturation_and_half_way_concurrency_of_the_line(models):
     line = fits(models[RTX])["line"]
     assert line.saturation_tokens_per_s.value == pytest.approx(1011, abs=1)

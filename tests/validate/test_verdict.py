@@ -144,6 +144,16 @@ def collected(study, measurements=None, matrix=None, correct=None, **commit):
     return Collected(plan, commits, matrix, {"h200": gpu})
 
 
+def again(found, arm, ratio=1.0):
+    """``found`` with ``arm`` measured again, in fresh processes: ``ratio`` times what it took first."""
+    confirmations = {
+        w: samples({"baseline": 1, "null": 1, arm: TRUTH[w][arm] * ratio}, w, seed=9)
+        for w in ("c64", "c96")
+    }
+    gpu = dataclasses.replace(found.devices["h200"], confirmations=confirmations)
+    return dataclasses.replace(found, devices={"h200": gpu})
+
+
 def judged(study, found, ancestor=lambda commit: True, **times):
     verdict = judge(study, found, ancestor, **times)
     (device,) = verdict.devices
@@ -183,15 +193,33 @@ def test_an_arm_that_is_wrong_in_the_interpreter_is_noted(study):
 
 
 def test_the_rule_adopts_the_lowest_mean_among_those_that_pass_the_guard(study):
-    device, _ = judged(study, collected(study))
+    device, _ = judged(study, again(collected(study), "s1"))
     # s3 loses 5 % at the guard, s4 is not faster at c64, w8 is slower: only s1 passes.
-    assert device.adopted == "s1"
+    assert device.adopted == device.picked == "s1"
     assert device.decision.startswith("adopt s1: faster at c64, c96 (mean ratio 0.91")
+
+
+@pytest.mark.parametrize("other", [None, "s3"])
+def test_M6_what_was_picked_and_not_measured_again_is_not_adopted(study, other):
+    found = again(collected(study), other) if other else collected(study)
+    device, _ = judged(study, found)
+    assert (device.picked, device.adopted, device.ruling.arm) == ("s1", None, None)
+    assert device.ruling.outcome == "inconclusive"
+    assert device.decision == (
+        "inconclusive: s1 was picked, and was not measured again on fresh replicates"
+    )
+
+
+def test_M6_what_was_picked_and_is_not_faster_again_is_rejected(study):
+    device, _ = judged(study, again(collected(study), "s1", 1.08))  # 1.004 at c64
+    assert (device.picked, device.adopted, device.ruling.outcome) == ("s1", None, "reject")
+    assert device.decision.startswith("reject: s1 was picked, but is not faster at every workload")
 
 
 def test_of_two_that_pass_the_lower_mean_is_adopted(study):
     truth = {w: ratios | {"s3": min(ratios["s3"], 1.0)} for w, ratios in TRUTH.items()}
-    device, row = judged(study, collected(study, {w: samples(r, w) for w, r in truth.items()}))
+    found = collected(study, {w: samples(r, w) for w, r in truth.items()})
+    device, row = judged(study, again(found, "s1"))
     assert {row[a, w].verdict for a in ("s1", "s3") for w in ("c64", "c96")} == {"faster"}
     assert row["s3", "c1"].high < 1.02
     assert device.adopted == "s1"
@@ -222,6 +250,23 @@ def test_significant_but_inside_the_margin_is_equivalent_and_says_so(study):
     assert row["s1", "c64"].p_adjusted < 0.05
     assert row["s1", "c64"].verdict == "equivalent"
     assert "within ±1 %" in row["s1", "c64"].reason
+
+
+def test_what_lies_inside_the_null_arms_interval_is_not_named(study):
+    """s1 is 1.5 % faster beyond doubt. The twin of the baseline is ± 2 % from process to process, so
+    that its interval, t(5) x 0.0219 / sqrt(6), admits 2.3 %: s1 is noise here, s3 with 4 % is not."""
+    ratios = dict.fromkeys(ARMS, 1.0) | {"s1": 0.985, "s3": 0.96}
+    calm = {w: samples(ratios, w, noise=0.0001) for w in TRUTH}
+    restless = {w: m.model_copy(deep=True) for w, m in calm.items()}
+    for r in (r for m in restless.values() for r in m.replicates):
+        r.arms["null"] = [t * np.exp(0.02 * (-1) ** r.process) for t in r.arms["baseline"]]
+    _, row = judged(study, collected(study, calm))
+    assert {row[a, "c64"].verdict for a in ("s1", "s3")} == {"faster"}
+    _, row = judged(study, collected(study, restless))
+    assert row["null", "c64"].noise_floor == pytest.approx(0.0233, abs=1e-4)
+    assert row["s1", "c64"].p_adjusted < 1e-4 and row["s1", "c64"].verdict == "undecided"
+    assert row["s1", "c64"].reason == "significant, but no larger than the null arm admits (2.33 %)"
+    assert row["s3", "c64"].verdict == "faster"
 
 
 def test_rejected_arm_has_its_row_with_the_number(study):
@@ -276,7 +321,7 @@ def test_F4_same_code_is_one_arm(study):
         "s3": feasible("s3", same_code_as="s1"),
         "s4": feasible("s4", same_code_as="baseline"),
     }
-    device, row = judged(study, collected(study, measurements, matrix))
+    device, row = judged(study, again(collected(study, measurements, matrix), "s1"))
     twin, phantom = row["s1", "c64"], row["s3", "c64"]
     assert phantom.reason == "same code as s1"
     assert (phantom.ratio, phantom.p_adjusted, phantom.verdict) == (
@@ -355,7 +400,7 @@ def test_H1_commit_outside_the_history(study):
 
 def test_evidence_under_an_older_commit_of_the_same_plan(study):
     found = collected(study, commit="later", committed_at="2026-04-01T00:00:00Z")
-    device, _ = judged(study, found, committed_at={COMMIT: "2026-03-01T11:00:00Z"})
+    device, _ = judged(study, again(found, "s1"), committed_at={COMMIT: "2026-03-01T11:00:00Z"})
     assert device.preregistered and device.adopted == "s1"
 
 

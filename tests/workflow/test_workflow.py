@@ -166,6 +166,14 @@ def test_an_unknown_study_names_the_known_ones():
     assert "no study 'nonesuch'" in done.stderr and "dsv4_attn_occupancy" in done.stderr
 
 
+def test_a_study_without_a_server_is_refused_before_anything_runs(tmp_path):
+    folder = project(tmp_path)
+    done = snakemake(folder, "serve", "--config", "study=tiny.yaml")
+    assert done.returncode != 0
+    assert "tiny.yaml: serve: missing; say how a server is started, and its `load`" in done.stderr
+    assert not (folder / "results").exists()
+
+
 def test_measuring_without_a_gpu_says_so(copied):
     done = snakemake(copied, "measure", "--config", "study=tiny.yaml")
     assert done.returncode != 0

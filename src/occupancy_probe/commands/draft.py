@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from occupancy_probe import records
-from occupancy_probe.exc import RecordError
+from occupancy_probe.exc import RecordError, StudyError
 from occupancy_probe.study.draft import draft
 from occupancy_probe.study.load import load_study
 
@@ -25,6 +25,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """See the module."""
+    if options.study.exists():
+        raise StudyError(
+            f"{options.study}: is there already, and a draft would replace it; give another name, or"
+            " remove it first"
+        )
     try:
         content = json.loads(options.launches.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:

@@ -104,9 +104,8 @@ def picked(study: Study, root: Path, slug: str, arms: list[str]) -> str | None:
     found = next((d for d in here(study, root).verdict.devices if d.device == slug), None)
     if found is None:
         return None
-    again = found.confirmation
-    if found.adopted or (again and found.adopted is None and "was picked" in found.decision):
-        return found.adopted or (again.arm if again else None)
+    if found.picked:
+        return found.picked
     improve = study.selects(study.file.decision.improve)
     ratios = {(r.arm, r.workload): r.ratio for r in found.results}
     means = {

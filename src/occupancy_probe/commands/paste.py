@@ -20,6 +20,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """See the module."""
     from occupancy_probe.outcome import amendments_here, commit_to_check_out, here, is_published
+    from occupancy_probe.validate.exports import list_pasted
     from occupancy_probe.validate.interchange import csv_text, t4_results, write_nvbench
     from occupancy_probe.validate.pull_request import planned_in, render_pull_request
 
@@ -47,4 +48,5 @@ def run(options: Namespace) -> None:
         commit_to_check_out(study, planned_in(found.verdict)) if held else None,
     )
     records.write_text(exports / "pull_request.md", text)
+    list_pasted(exports)
     print(f"{study.name}: {exports / 'pull_request.md'}")

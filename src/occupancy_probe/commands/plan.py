@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from occupancy_probe import records
-from occupancy_probe.study import load_study
+from occupancy_probe.study import Study, load_study
 
 HELP = "render the plan and see that a commit holds it"
 
@@ -49,7 +49,9 @@ def run(options: Namespace) -> None:
     found = commit_plan(
         study,
         frozen,
-        render_document(frozen, options.templates, amendments=amendments),
+        render_document(
+            frozen, options.templates, amendments=amendments, expected=_expected(study)
+        ),
         message,
         options.results,
         commit=not options.no_commit,
@@ -59,3 +61,11 @@ def run(options: Namespace) -> None:
     print(
         f"{study.name}: plan {frozen.plan_hash[:12]} {found.note} ({found.commit or 'no commit'})"
     )
+
+
+def _expected(study: Study) -> records.System | None:
+    if study.file.throughput is None:
+        return None
+    from occupancy_probe.validate.system import expected_system  # scipy is slow
+
+    return expected_system(study)

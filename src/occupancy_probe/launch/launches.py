@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from occupancy_probe.exc import StudyError
+from occupancy_probe.exc import ProbeError, StudyError
 from occupancy_probe.gpu import Target, device
 from occupancy_probe.launch.device import planned_sm_count
 from occupancy_probe.launch.encoding import relative
@@ -18,6 +18,7 @@ from occupancy_probe.launch.tuned import autotuners
 from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.records import ArmTrace, Specialization, Trace
 from occupancy_probe.study import BASELINE, NULL, Study
+from occupancy_probe.study.workloads import make_workloads
 
 UNKNOWN_DEVICE_SMS = 128
 """SMs planned for where the table names no device of a target."""
@@ -47,6 +48,7 @@ def trace_study(study: Study) -> Trace:
     specializations: dict[str, Specialization] = {}
     launches: list[ArmTrace] = []
     sm_counts = {t.name: _sm_count(t) for t in study.targets}
+    _require_axes(study, problem, sm_counts[study.targets[0].name])
     for target in study.targets:
         for workload in study.workloads:
             with planned_sm_count(sm_counts[target.name]):
@@ -90,6 +92,32 @@ def _require_studied(
                 f"{study.path}: kernel.function: {study.file.kernel.function!r} is not launched; the"
                 f" Problem launches {', '.join(sorted(launched)) or 'nothing'}"
             )
+
+
+def _require_axes(study: Study, problem: Problem, sm_count: int) -> None:
+    """The Problem makes inputs for every workload that a later stage launches; here it is said early.
+
+    Which axes a Problem needs, and which it has defaults for, only its ``make_inputs`` knows.
+    """
+    declared = study.file.autotune
+    lists = [("workloads", study.workloads)]
+    if declared is not None:
+        for key in ("warmup", "capture"):
+            place = f"autotune.{key}"
+            lists.append((place, make_workloads(getattr(declared, key), place)))
+    for place, workloads in lists:
+        for workload in workloads:
+            try:
+                with planned_sm_count(sm_count):
+                    problem.make_inputs(workload.axes, "meta", 0)
+            except ProbeError as e:
+                raise StudyError(f"{study.path}: {place}: {workload.name!r}: {e}") from e
+            except (KeyError, TypeError) as e:
+                axes = ", ".join(f"{k}={v}" for k, v in workload.axes.items()) or "none"
+                raise StudyError(
+                    f"{study.path}: {place}: {workload.name!r}: the Problem's make_inputs raises"
+                    f" {type(e).__name__}: {e}; its axes are {axes}, add the one that is missing"
+                ) from e
 
 
 def _trace(

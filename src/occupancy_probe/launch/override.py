@@ -14,7 +14,7 @@ from occupancy_probe.exc import ForceError, ProblemError
 from occupancy_probe.launch import naming
 from occupancy_probe.launch.force import pre_hook
 from occupancy_probe.launch.intercept import Interceptor, Run, install, remove
-from occupancy_probe.launch.override_check import complete
+from occupancy_probe.launch.override_check import complete, require_config
 from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.launch_options import CONFIG_OPTIONS
 
@@ -71,7 +71,9 @@ def force(kernel: Any, config: Mapping[str, Any]) -> Iterator[Rule]:
     exceeds the GPU is a ForceError at the first launch, before the kernel runs.
     """
     kernel = _import(kernel) if isinstance(kernel, str) else kernel
-    rule = Rule(getattr(kernel, "__name__", None) or f"a {type(kernel).__name__}", config)
+    name = getattr(kernel, "__name__", None) or f"a {type(kernel).__name__}"
+    require_config(name, config)
+    rule = Rule(name, config)
     rule.bind(kernel)
     overrides = Overrides([rule])
     install(overrides)

@@ -37,6 +37,14 @@ def complete(name: str, kernel: Any, config: Mapping[str, Any]) -> dict[str, Any
     return full
 
 
+def require_config(name: str, config: object) -> None:
+    """ForceError where ``config`` is no mapping of names to values, or empty."""
+    if not isinstance(config, Mapping) or not config or not all(isinstance(k, str) for k in config):
+        raise ForceError(
+            f"{name}: {config!r} is no config; give parameters by name, e.g. {{'num_warps': 8}}"
+        )
+
+
 def _options(config: Any) -> dict[str, Any]:
     return {k: v for k, v in config.all_kwargs().items() if k in CONFIG_OPTIONS}
 
@@ -57,8 +65,13 @@ def _require_known(name: str, function: Any, config: Mapping[str, Any]) -> None:
 
 
 def _require_launchable(name: str, config: Mapping[str, Any]) -> None:
+    for key, least in (("num_warps", 1), ("num_stages", 0), ("num_ctas", 1), ("maxnreg", 1)):
+        value = config.get(key, least)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not (whole and value >= least) and not (key == "maxnreg" and value is None):
+            raise ForceError(f"{name}: {key} {value!r} is no whole number of at least {least}")
     warps = config.get("num_warps", 4)
-    if not isinstance(warps, int) or warps < 1 or warps & (warps - 1):
+    if warps & (warps - 1):
         raise ForceError(f"{name}: num_warps {warps!r} is not a power of two; give 1, 2, 4, 8 …")
     if 32 * warps > MAX_THREADS:
         raise ForceError(

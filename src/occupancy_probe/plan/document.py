@@ -16,6 +16,7 @@ from occupancy_probe.records import (
     Feasibility,
     Plan,
     Result,
+    System,
     Verdict,
 )
 from occupancy_probe.study.expressions import evaluate
@@ -38,11 +39,13 @@ def render_document(
     verdict: Verdict | None = None,
     feasibility: Mapping[str, Mapping[str, Feasibility]] | None = None,
     amendments: Sequence[Amendment] = (),
+    expected: System | None = None,
 ) -> str:
     """The document of ``plan``: a pure function of the plan (and of verdict and feasibility).
 
-    ``feasibility`` is by target, then arm; ``amendments`` those of this plan, oldest first. Without a verdict, or before any device was measured,
-    every cell of the result table reads "not measured".
+    ``feasibility`` is by target, then arm; ``amendments`` those of this plan, oldest first;
+    ``expected`` the step as a series that the study names has it. Without a verdict, or before any
+    device was measured, every cell of the result table reads "not measured".
     """
     compiled = feasibility or {}
     sections = plan.sections
@@ -76,6 +79,7 @@ def render_document(
             for t, records in compiled.items()
         },
         amendments=amendments,
+        expected=expected,
     )
 
 

@@ -82,6 +82,51 @@ class DoseFinding(Part):
     verdict: Literal["confirmed", "refuted", "undecided"]
 
 
+class EmulatedRatio(Part):
+    """One arm against the baseline on one workload, each at its CTAs per SM on another target."""
+
+    arm: str
+    workload: str
+    ctas: int
+    warps: int
+    """Of one CTA of the arm; :attr:`baseline_warps` of one of the baseline's."""
+    baseline_ctas: int
+    baseline_warps: int
+    ratio: float
+    """Time of the arm over that of the baseline, both padded, in the same blocks."""
+    low: float
+    high: float
+    """Interval over processes of this one comparison, adjusted for nothing."""
+
+    def compared(self) -> str:
+        """Such as ``t32-w8-s2: 1 × 8 warps against baseline: 1 × 4``."""
+        return (
+            f"{self.arm}: {self.ctas} × {self.warps} warps against"
+            f" baseline: {self.baseline_ctas} × {self.baseline_warps}"
+        )
+
+
+class Emulation(Part):
+    """The arms at one target's residency, run on another GPU: exploratory, and not that target's result."""
+
+    target: str
+    label: str
+    """What this is and what it is not, to be shown wherever a ratio is."""
+    ratios: list[EmulatedRatio]
+    left_out: list[str] = []
+    """Arms or workloads without a ratio, and why."""
+
+    def rows(self) -> dict[str, dict[str, EmulatedRatio]]:
+        """By what is compared, then workload."""
+        found: dict[str, dict[str, EmulatedRatio]] = {}
+        for r in self.ratios:
+            found.setdefault(r.compared(), {})[r.workload] = r
+        return found
+
+    def workloads(self) -> list[str]:
+        return list(dict.fromkeys(r.workload for r in self.ratios))
+
+
 class DoseVerdict(Part):
     """Time against resident warps on one device, the code unchanged."""
 
@@ -91,6 +136,8 @@ class DoseVerdict(Part):
     verified: int
     """Doses whose CTAs per SM the driver was asked for."""
     notes: list[str] = []
+    emulations: list[Emulation] = []
+    """By target whose residency is emulated; empty in verdicts made before this was judged."""
 
 
 class Drops(Part):
@@ -99,6 +146,8 @@ class Drops(Part):
     workload: str
     again: bool = False
     """When the arm that was picked was measured again."""
+    doses: bool = False
+    """When the occupancy doses were measured."""
     blocks: int
     """Measured, the dropped ones included."""
     dropped: int
@@ -109,21 +158,31 @@ class Drops(Part):
 
     def words(self) -> str:
         """Such as ``c96 21 of 30 (sw_power_cap)``."""
-        name = f"{self.workload} re-measured" if self.again else self.workload
+        name = self.workload + " re-measured" * self.again + " doses" * self.doses
         why = ", ".join(self.reasons) or "SM clock moved"
         gone = f"; {self.empty} of its processes kept none" if self.empty else ""
         return f"{name} {self.dropped:,} of {self.blocks:,} ({why}{gone})"
 
 
 class GpuUse(Part):
-    """GPU seconds of a device's records."""
+    """GPU seconds of a device's records: measurement, confirmation and doses."""
 
     held_seconds: float
     busy_seconds: float
     workloads: dict[str, float]
-    """Wall seconds of the replicates of each workload, by workload."""
+    """Wall seconds of the replicates of each workload's measurement, by workload."""
+    again_seconds: float = 0.0
+    """Wall seconds of the replicates of the confirmation."""
+    dose_seconds: float = 0.0
+    """Wall seconds of the replicates of the doses."""
+    handover_seconds: float | None = None
+    """Held outside of all replicates; None where a record does not know how long it held."""
     arms: dict[str, float]
-    """GPU seconds of each arm's samples."""
+    """GPU seconds of each arm's samples in measurement and confirmation."""
+    dose_busy_seconds: float = 0.0
+    """GPU seconds of the doses, their warm-up included."""
+    warm_up_seconds: float | None = None
+    """Busy before measurement and confirmation; None where a record does not know its arms' seconds."""
     blocks: int
     dropped: int
     drops: list[Drops] = []
@@ -158,7 +217,10 @@ class DeviceVerdict(Part):
     versions: dict[str, str]
     decision: str
     """adopt <arm>, or reject, in the plan's words."""
+    picked: str | None = None
+    """The arm that the rule picks, before it is measured again."""
     adopted: str | None
+    """The same if it was faster again, else none."""
     conclusions: list[str]
     results: list[Result]
     floors: dict[str, dict[str, float]] = {}
@@ -190,3 +252,5 @@ class Verdict(Record):
     audit: Audit | None = None
     """Of the autotuner around the kernel; None where it was not audited."""
     tuning_answers: list[Answer] = []
+    expected: System | None = None
+    """The step as a series that the study names has it, before anything was measured."""

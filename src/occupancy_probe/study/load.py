@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,8 @@ from occupancy_probe.gpu import Target, target
 from occupancy_probe.study import signature as sizes
 from occupancy_probe.study.arms import Arm, make_arms, use_file
 from occupancy_probe.study.expressions import calls_in, evaluate
-from occupancy_probe.study.schema import DosePlan, StudyFile
+from occupancy_probe.study.profile import profile_share
+from occupancy_probe.study.schema import DosePlan, Share, StudyFile
 from occupancy_probe.study.series import read_series
 from occupancy_probe.study.sources import import_closure
 from occupancy_probe.study.workloads import Workload, make_workloads
@@ -202,25 +204,46 @@ def _check_references(study: Study) -> None:
         except StudyError as e:
             raise StudyError(f"targets: {e}") from e
     _check_kernel(study)
-    for key, expression in (
-        ("decision.improve", file.decision.improve),
-        ("decision.guard", file.decision.guard),
-        *([("projection.where", file.projection.where)] if file.projection else []),
-    ):
-        try:
-            selected = study.selects(expression)
-        except StudyError as e:
-            raise StudyError(f"{key}: {e}") from e
-        if not selected and key != "decision.guard":
-            raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
+    _check_decision(study)
+    if file.projection:
+        _selected(study, "projection.where", file.projection.where)
     for i, line in enumerate(file.assume):
         _check_assumption(study, line, f"assume[{i}]")
     if file.dose:
         _check_dose(study, file.dose)
     _check_throughput(study)
+    _check_serve(study)
     _check_must_fit(study)
     if file.projection and (unknown := set(file.projection.arms) - {a.name for a in study.arms}):
         raise StudyError(f"projection.arms: no arm named {', '.join(sorted(unknown))}")
+
+
+def _selected(study: Study, key: str, expression: str) -> tuple[str, ...]:
+    """Workloads that the expression under ``key`` selects; none at all is a fault."""
+    try:
+        selected = study.selects(expression)
+    except StudyError as e:
+        raise StudyError(f"{key}: {e}") from e
+    if not selected:
+        raise StudyError(f"{key}: {expression!r} selects no workload; correct it")
+    return selected
+
+
+def _check_decision(study: Study) -> None:
+    """Each workload is to become faster or to be kept; a guard that was left out keeps all."""
+    rule = study.file.decision
+    improve = _selected(study, "decision.improve", rule.improve)
+    if rule.guard in ("True", "False"):
+        return
+    try:
+        guard = _selected(study, "decision.guard", rule.guard)
+    except StudyError as e:
+        raise StudyError(f'{e}; for no guard write "False"') from e
+    if both := [w for w in guard if w in improve]:
+        raise StudyError(
+            f"decision.guard: {rule.guard!r} also selects {', '.join(both)}, which `improve` selects;"
+            " guard other workloads, or leave guard out to keep all of them"
+        )
 
 
 ASSUME_FUNCTIONS = (
@@ -298,24 +321,84 @@ def _check_throughput(study: Study) -> None:
     for key, axis in named.items():
         if axis is not None and axis not in axes:
             raise StudyError(f"{key}: no workload axis {axis!r}; known: {', '.join(sorted(axes))}")
-    if file.decision.metric == "end_to_end" and wanted is None:
-        raise StudyError("decision.metric: end_to_end needs a `throughput` section")
-    if (file.serve is None) != (file.load is None):
-        raise StudyError("serve and load go together; give both or neither")
-    if file.load and file.load.where and not study.selects(file.load.where):
-        raise StudyError(f"load.where: {file.load.where!r} selects no workload; correct it")
-    if wanted and study.step_path and not study.step_path.is_file():
+    if file.decision.metric == "end_to_end":
+        _check_end_to_end(study)
+    if wanted is None:
+        return
+    if study.step_path and not study.step_path.is_file():
         raise StudyError(f"throughput.step: no {study.step_path}; give a study file")
-    if wanted and wanted.series and wanted.series != "measured":
+    if wanted.series and not study.times_steps:
         try:
             read_series(wanted.series, study.path.parent)
         except StudyError as e:
             raise StudyError(f"throughput.series: {e}") from e
-    if wanted and not study.selects(wanted.where):
-        raise StudyError(f"throughput.where: {wanted.where!r} selects no workload; correct it")
-    profile = wanted.share.profile if wanted and wanted.share else None
-    if profile and not (study.path.parent / profile).is_file():
-        raise StudyError(f"throughput.share.profile: no {study.path.parent / profile}")
+    _selected(study, "throughput.where", wanted.where)
+    if wanted.share:
+        _check_share(study, wanted.share)
+
+
+def _check_end_to_end(study: Study) -> None:
+    """Something will say what the step gains, so that the rule can be applied."""
+    wanted = study.file.throughput
+    if wanted is None:
+        raise StudyError("decision.metric: end_to_end needs a `throughput` section")
+    if study.times_steps:
+        raise StudyError(
+            "decision.metric: end_to_end: with `series: measured` the timed launches are whole steps"
+            " already; leave metric out"
+        )
+    if wanted.step is None and wanted.share is None and study.file.serve is None:
+        raise StudyError(
+            "decision.metric: end_to_end: a series alone does not say what part of a step the kernel"
+            " is; add throughput.share (value, range, profile or launches), give a step study in place"
+            " of the series, or add serve and load"
+        )
+
+
+def _check_share(study: Study, share: Share) -> None:
+    """The share can be had: of a profile it is read at once."""
+    if share.passes is not None and not study.times_steps:
+        raise StudyError(
+            "throughput.share.passes: belongs to a study of whole steps (`series: measured`); here"
+            " give value, range, profile or launches"
+        )
+    if share.profile is None:
+        return
+    path = study.path.parent / share.profile
+    if not path.is_file():
+        raise StudyError(f"throughput.share.profile: no {path}; correct the path")
+    try:
+        profile_share(path, share.kernels or study.file.kernel.function)
+    except StudyError as e:
+        raise StudyError(f"throughput.share.profile: {e}") from e
+
+
+def _check_serve(study: Study) -> None:
+    """Server and load come together, and their commands ask for what can be filled in."""
+    serve, load = study.file.serve, study.file.load
+    if (serve is None) != (load is None):
+        raise StudyError("serve and load go together; give both or neither")
+    if serve is None or load is None:
+        return
+    where = load.where if load.where is not None else study.file.decision.improve
+    names = _selected(study, "load.where", where)
+    axes = [set(w.axes) for w in study.workloads if w.name in names]
+    for key, texts, known in (
+        ("serve.command", serve.command, ["port"]),
+        ("serve.health", [serve.health], ["port"]),
+        ("load.command", load.command, ["port", *sorted(set.intersection(*axes))]),
+    ):
+        asked = [name for text in texts for name in PLACEHOLDER.findall(text)]
+        if unknown := [name for name in asked if name not in known]:
+            raise StudyError(
+                f"{key}: nothing is known as {{{unknown[0]}}}; known:"
+                f" {', '.join(f'{{{name}}}' for name in known)}; braces that are meant as such take a"
+                f" space: {{ {unknown[0]} }}"
+            )
+
+
+PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}")
+"""What a command asks to be filled in; ``${NAME}`` is a shell's."""
 
 
 def _check_dose(study: Study, dose: DosePlan) -> None:
@@ -325,8 +408,7 @@ def _check_dose(study: Study, dose: DosePlan) -> None:
     for name in dose.emulate:
         if name not in study.file.targets:
             raise StudyError(f"dose.emulate: {name!r} is not among targets; add it there")
-    if not study.selects(dose.workloads):
-        raise StudyError(f"dose.workloads: {dose.workloads!r} selects no workload; correct it")
+    _selected(study, "dose.workloads", dose.workloads)
 
 
 def _check_must_fit(study: Study) -> None:

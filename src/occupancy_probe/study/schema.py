@@ -5,13 +5,27 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 """A name that is safe as a file name: it cannot leave the study's folder."""
 
 Scalar = bool | int | float | str
 Values = dict[str, list[Scalar]]
+
+
+def _compiled(key: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as e:
+        raise ValueError(f"{key} {text!r} is no regular expression: {e}; correct it") from e
 
 
 class Section(BaseModel):
@@ -244,7 +258,8 @@ class Decision(Section):
     improve: str
     """Workloads where the arm must be faster, an expression over their axes."""
     guard: str = "True"
-    """Workloads where the arm must not lose more than ``guard_loss``."""
+    """Workloads where the arm must not lose more than ``guard_loss``: all by default, none by "False",
+    else others than those of ``improve``."""
     guard_loss: float = Field(0.02, ge=0)
     metric: Literal["kernel", "end_to_end"] = "kernel"
     """What must gain: the kernel's time, or the throughput of the step around it (``throughput``)."""
@@ -256,6 +271,13 @@ class Decision(Section):
     """Axis from a value of which on an arm may be adopted (``adopt_above``)."""
     rewrite_headroom: float = Field(1.5, gt=1)
     """``rewrite``: nothing passes, and the best time is at least this many times its floor."""
+
+    @field_validator("margin", "guard_loss", "minimum_effect")
+    @classmethod
+    def _a_fraction(cls, value: float) -> float:
+        if value >= 1:
+            raise ValueError("give a fraction below 1; 0.02 means 2 %")
+        return value
 
     @model_validator(mode="after")
     def _threshold_needs_an_axis(self) -> Decision:
@@ -290,6 +312,8 @@ class Share(Section):
             raise ValueError("range is [lowest, highest] within 0 … 1")
         if self.kernels and not self.profile:
             raise ValueError("kernels belongs to profile")
+        if self.kernels:
+            _compiled("kernels", self.kernels)
         return self
 
 
@@ -318,7 +342,8 @@ class Throughput(Section):
 class Serve(Section):
     """A server to start afresh for every sample, with the arm forced through its environment.
 
-    Commands are lists, not shell lines; ``{port}`` is replaced. They run as you: read them first.
+    Commands are lists, not shell lines; ``{port}`` is replaced, and another ``{name}`` is a fault;
+    ``{ name }`` and ``${NAME}`` stay. They run as you: read them first.
     """
 
     command: list[str] = Field(min_length=1)
@@ -331,6 +356,13 @@ class Serve(Section):
     """The kernel as the server imports it, ``module:kernel``: what is forced to each arm's config."""
     restarts: int = Field(5, ge=2)
     """Samples per arm; arms are interleaved in random order, restart by restart."""
+
+    @field_validator("kernel")
+    @classmethod
+    def _module_and_kernel(cls, value: str) -> str:
+        if not re.fullmatch(r"[^:\s]+:[^:\s]+", value):
+            raise ValueError("write module:kernel, as the server imports it")
+        return value
 
 
 class Load(Section):
@@ -350,8 +382,8 @@ class Load(Section):
     def _one_way(self) -> Load:
         if (self.regex is None) == (self.json_path is None):
             raise ValueError("give exactly one of regex, json_path")
-        if self.regex is not None and re.compile(self.regex).groups < 1:
-            raise ValueError("regex needs a group around tokens per second")
+        if self.regex is not None and _compiled("regex", self.regex).groups < 1:
+            raise ValueError("regex needs a group around tokens per second, e.g. ([0-9.]+) tok/s")
         return self
 
 

@@ -85,8 +85,18 @@ def installer(study: Study, folder: Path) -> str:
         '        written += done in ("installed", "replaced")\n'
         '        print(f"{path.parent.name}: {SAYS[done]}")\n'
         "    if not written:\n"
-        '        print("nothing was written")\n\n\n'
-        'if __name__ == "__main__":\n    install()\n'
+        '        print("nothing was written")\n\n\n' + main_on_gpu("install_cache.py", "install()")
+    )
+
+
+def main_on_gpu(file: str, call: str) -> str:
+    """The end of an exported script: ``call``, or one line that says that it takes a GPU."""
+    return (
+        'if __name__ == "__main__":\n'
+        "    import torch\n\n"
+        "    if not torch.cuda.is_available():\n"
+        f'        raise SystemExit("{file} needs an NVIDIA GPU and none was found; run it where the program runs")\n'
+        f"    {call}\n"
     )
 
 

@@ -153,10 +153,9 @@ def collect(
             here = reader.device(slug, folder, "published evidence", {**compiled_here, **theirs})
         if here and (here.measurements or here.correctness):
             devices[slug] = here
-    logic = reader.correctness(results / "correctness" / INTERPRETER, INTERPRETER, "logic")
-    if not logic:
-        folder = results / "evidence" / INTERPRETER / "correctness"
-        logic = reader.correctness(folder, INTERPRETER, "logic")
+    logic: dict[str, Correctness] = {}
+    if not published_only:
+        logic = reader.correctness(results / "correctness" / INTERPRETER, INTERPRETER, "logic")
     audit = reader.audit(published_only)
     return Collected(plan, commit, matrix, devices, logic, reader.notes, reader.earlier, audit)
 

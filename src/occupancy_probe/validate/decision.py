@@ -205,7 +205,8 @@ def _adopt_above(case: Case) -> Ruling | None:
     if value >= max(measured):
         where = f"at {axis} {value:g}, the largest measured, only"
     text = (
-        f"adopt {arm} {where}: faster at {span(over, case.names)} (mean ratio {mean:.3f}), not below"
+        f"adopt {arm} {where}: faster at {span(over, case.names)} (mean ratio {mean:.3f}), not at"
+        " every workload below"
         f"{_end_to_end(case, arm, over)}"
     )
     return _ruling(case, "adopt_above", text, arm, value)

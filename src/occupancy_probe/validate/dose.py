@@ -1,17 +1,20 @@
 """What the occupancy dose says: time against resident warps, and two tests of the hypothesis.
 
+Beside them, without a verdict, the arms at another target's residency (:mod:`.dose_emulation`).
+
 All comparisons pair doses inside the blocks of one run; estimates are :mod:`.statistics`' own.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from occupancy_probe import gpu
-from occupancy_probe.records import Dose, DoseFigure, DoseFinding, DoseVerdict, Replicate
+from occupancy_probe.records import Dose, DoseFigure, DoseFinding, DoseVerdict
 from occupancy_probe.study import BASELINE
+from occupancy_probe.validate.dose_emulation import emulated, emulation_sentences
+from occupancy_probe.validate.dose_pairs import joined, one_run, ratio_range, resident
 from occupancy_probe.validate.statistics import (
     Estimate,
     equivalence_p,
@@ -36,15 +39,15 @@ def dose_points(doses: Mapping[str, Dose], sm_count: int | None, alpha: float) -
                 if of is None or time is None:
                     continue
                 ctas = point.driver_ctas or point.ctas
-                resident = _resident(ctas, record.grids.get(workload), sm_count)
+                there = resident(ctas, record.grids.get(workload), sm_count)
                 found.append(
                     DoseFigure(
                         arm=arm,
                         dose=name,
                         workload=workload,
                         ctas=ctas,
-                        resident_ctas=resident,
-                        resident_warps=resident * record.num_warps,
+                        resident_ctas=there,
+                        resident_warps=there * record.num_warps,
                         time_us=time,
                         ratio=of.ratio,
                         low=of.low,
@@ -71,7 +74,7 @@ def more_warps(
         fewest, most = named[0], named[-1]
         for workload, replicates in record.replicates.items():
             low, high = (
-                _resident(record.points[n].ctas, record.grids.get(workload), sm_count)
+                resident(record.points[n].ctas, record.grids.get(workload), sm_count)
                 for n in (fewest, most)
             )
             if low == high:
@@ -107,12 +110,12 @@ def wide_against_narrow(
     tried: dict[tuple[str, str], tuple[str, Estimate]] = {}
     for wide in doses.values():
         for narrow in doses.values():
-            if not _wider(wide, narrow) or wide.started_at != narrow.started_at:
+            if not _wider(wide, narrow) or not one_run(wide, narrow):
                 continue
             for workload in wide.replicates:
-                joined = _joined(wide, narrow, workload)
+                both = joined(wide, narrow, workload)
                 for w, n in _equal_warps(wide, narrow, workload, sm_count):
-                    if of := estimate(joined, w, n, alpha):
+                    if of := estimate(both, w, n, alpha):
                         a, b = wide.points[w].ctas, narrow.points[n].ctas
                         text = (
                             f"{wide.arm}: {a} × {wide.num_warps} warps against"
@@ -185,24 +188,9 @@ def _equal_warps(
         for w, p in wide.points.items()
         for n, q in narrow.points.items()
         if p.ctas * wide.num_warps == q.ctas * narrow.num_warps
-        and _resident(p.ctas, wide.grids.get(workload), sm_count) == p.ctas
-        and _resident(q.ctas, narrow.grids.get(workload), sm_count) == q.ctas
+        and resident(p.ctas, wide.grids.get(workload), sm_count) == p.ctas
+        and resident(q.ctas, narrow.grids.get(workload), sm_count) == q.ctas
     ]
-
-
-def _joined(a: Dose, b: Dose, workload: str) -> Sequence[Replicate]:
-    """Replicates that both records hold of one run, with the arms of both."""
-    other = {(r.process, r.allocation): r for r in b.replicates.get(workload, [])}
-    return [
-        r.model_copy(update={"arms": {**other[key].arms, **r.arms}})
-        for r in a.replicates.get(workload, [])
-        if (key := (r.process, r.allocation)) in other
-    ]
-
-
-def _resident(ctas: int, grid: int | None, sm_count: int | None) -> int:
-    """CTAs on the fullest SM; without grid or SM count, what fits."""
-    return min(ctas, math.ceil(grid / sm_count)) if grid and sm_count else ctas
 
 
 def judge_doses(
@@ -217,6 +205,7 @@ def judge_doses(
         *more_warps(doses, sms, margin, alpha),
         *wide_against_narrow(doses, sms, margin, alpha),
     ]
+    elsewhere = emulated(doses, device_name, known.target if known else None, sms, alpha)
     points = {n: p for d in doses.values() for n, p in d.points.items()}
     differ = [
         f"{name}: padded for {p.ctas} CTAs per SM, the driver says {p.driver_ctas}"
@@ -226,9 +215,10 @@ def judge_doses(
     return DoseVerdict(
         figures=dose_points(doses, sms, alpha),
         findings=tried,
-        sentences=sentences(tried),
+        sentences=[*sentences(tried), *emulation_sentences(elsewhere, device_name)],
         verified=sum(p.driver_ctas is not None for p in points.values()),
         notes=[*dict.fromkeys(n for d in doses.values() for n in d.notes), *differ],
+        emulations=elsewhere,
     )
 
 
@@ -243,15 +233,8 @@ def sentences(tests: Sequence[DoseFinding]) -> list[str]:
         for t in group:
             by.setdefault(t.verdict, []).append(t)
         said = "; ".join(
-            f"{verdict} at {', '.join(t.workload for t in found)} (ratio {_range(found)})"
+            f"{verdict} at {', '.join(t.workload for t in found)} (ratio {ratio_range(found)})"
             for verdict, found in by.items()
         )
         lines.append(f"{question} — {text}: {said}")
     return lines
-
-
-def _range(tests: Sequence[DoseFinding]) -> str:
-    ratios = [t.ratio for t in tests]
-    low, high = min(t.low for t in tests), max(t.high for t in tests)
-    span = f"{min(ratios):.3f}–{max(ratios):.3f}" if len(ratios) > 1 else f"{ratios[0]:.3f}"
-    return f"{span} [{low:.3f}–{high:.3f}]"

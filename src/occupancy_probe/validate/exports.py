@@ -19,13 +19,16 @@ from occupancy_probe.validate.adoption import (
     threshold,
     times,
 )
-from occupancy_probe.validate.autotune_cache import cache_files, installer
+from occupancy_probe.validate.autotune_cache import cache_files, installer, main_on_gpu
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
 def write_exports(study: Study, verdict: Verdict, folder: Path) -> list[Path]:
-    """Write ``folder`` (``exports/``) and return its files; what was not measured is not exported."""
+    """Write ``folder`` (``exports/``) and return its files; what was not measured is not exported.
+
+    The README also lists what `snakemake paste` has written there, see :func:`list_pasted`.
+    """
     files: dict[str, str] = {}
     lines: list[str] = []
     audit = verdict.audit
@@ -62,10 +65,37 @@ def write_exports(study: Study, verdict: Verdict, folder: Path) -> list[Path]:
         f"# Exports of {study.name}\n\nMade from the verdict; made again by `snakemake export`.\n\n"
     )
     body = "\n".join(f"- {line}" for line in lines) or "Nothing was measured and nothing is tuned."
-    files["README.md"] = head + body + "\n"
+    files["README.md"] = head + body + "\n" + _pasted(folder)
     for name, content in files.items():
         write_text(folder / name, content)
     return [folder / name for name in files]
+
+
+PASTED = {
+    "pull_request.md": "the answer for a pull request or an issue: hypothesis, one table, verdict",
+    "*/t4/*.json": "one per workload: every arm with its samples, in Kernel Tuner's T4 format",
+    "*/nvbench/*.json": "one per arm, for `nvbench_compare`; its samples lie beside it",
+    "*/samples.csv": "every sample as a line, with arm, workload, process and verdict",
+}
+"""What `snakemake paste` writes into the same folder, by pattern."""
+PASTED_HEAD = "\n## Written by `snakemake paste`\n\n"
+
+
+def list_pasted(folder: Path) -> None:
+    """Bring the README of ``folder`` up to what `snakemake paste` has written beside the exports.
+
+    Without a README nothing was exported yet, and it is the export's to write.
+    """
+    path = folder / "README.md"
+    if path.is_file():
+        exported = path.read_text(encoding="utf-8").partition(PASTED_HEAD)[0]
+        write_text(path, exported + _pasted(folder))
+
+
+def _pasted(folder: Path) -> str:
+    found = {p: says for p, says in PASTED.items() if any(folder.glob(p))}
+    lines = "".join(f"- `{p}`: {says}.\n" for p, says in found.items())
+    return PASTED_HEAD + lines if lines else ""
 
 
 def config_code(config: Mapping[str, Any]) -> str:
@@ -164,7 +194,7 @@ def warmup(study: Study, audit: Audit, devices: Sequence[DeviceVerdict], folder:
         'def warm_up(kernel=None, device="cuda"):\n'
         '    """Tune every key; kernel: the object your program launches. Returns the configs in use."""\n'
         "    return _warm_up(STUDY, CALLS, kernel, device)\n\n\n"
-        'if __name__ == "__main__":\n    for config in warm_up():\n        print(config)\n'
+        + main_on_gpu("warmup.py", 'print(*warm_up(), sep="\\n")')
     )
 
 

@@ -152,6 +152,12 @@ def advise(
     why = said
     if pin is not None:
         why += f"; the best single config still loses {percent(_pin_loss(touches, pin))} somewhere"
+    meant = (
+        f"the {wider.buckets} that {', '.join(wider.added)} in the key would make" if wider else ""
+    )
+    why += (
+        f"; the buckets to pin are {meant or 'the workloads'}, each with its own best of the list"
+    )
     return TuningAdvice(advice="pin per bucket", why=why, per_workload=per_workload)
 
 

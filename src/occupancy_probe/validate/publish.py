@@ -39,10 +39,14 @@ def gather(
     evidence = results / "evidence" / device
     _recover(evidence)
     if not ((results / "measurement" / device).is_dir() or (evidence / "measurement").is_dir()):
-        known = sorted(p.name for p in (results / "measurement").glob("*/"))
+        here, published = (
+            sorted(p.name for p in (results / kind).glob("[!.]*/"))
+            for kind in ("measurement", "evidence")
+        )
+        known = [*here, *(f"{name} (published)" for name in published if name not in here)]
         raise RecordError(
-            f"{results}: no samples of {device!r} here (there are: {', '.join(known) or 'none'}); measure"
-            " first, or copy the results folder from the machine that did"
+            f"{results}: no samples of {device!r} here (there are: {', '.join(known) or 'none'}); correct"
+            " the name, measure first, or copy the results folder from the machine that did"
         )
     check = _Check(results, device, plan, launch_digest, plan_fault)
     taken = dict(check.records())
@@ -123,9 +127,12 @@ class _Check:
             taken = self._later(here, published) if self._taken_here(kind, here) else published
             yield from self._extra(Path(f"{kind}.json"), taken)
         yield from self._extra(Path("audit.json"), root / "audit.json")
-        folder = self.results.parent / "calibration"
-        if not (folder / f"{self.device}.json").exists():
-            folder = self.evidence / "calibration"
+        folder, name = self.results.parent / "calibration", f"{self.device}.json"
+        published = self.evidence / "calibration"
+        if not (folder / name).exists() or self._began(published / name) > self._began(
+            folder / name
+        ):
+            folder = published
         for name in (f"{self.device}.json", f"{self.device}-samples.json"):
             if (folder / name).exists():
                 yield Path("calibration", name), folder / name
@@ -146,6 +153,15 @@ class _Check:
         """What is here, unless a record of a lasting kind was published that began later."""
         lasting = bool({published.stem, published.parent.name} & {*LASTING_KINDS})
         return published if lasting and self._began(published) > self._began(here) else here
+
+    def _refuse_older(self, path: Path, goal: Path) -> None:
+        """RecordError if ``path`` was made here before what is published in its place."""
+        began = self._began(path)
+        if self.evidence not in path.parents and "" < began < self._began(self.evidence / goal):
+            raise RecordError(
+                f"{path}: older ({began}) than what is published of this device; to keep that, move"
+                f" {path.parents[1]} away or measure again"
+            )
 
     def _began(self, path: Path) -> str:
         """When a record of this plan and launch was begun (ISO, UTC); empty where none says so."""
@@ -196,19 +212,13 @@ class _Check:
             fault = f"foreign: measured on {record.device!r}"
         elif made_under != self.plan.plan_hash:
             fault = f"stale: measured under plan {made_under[:12]}, now {self.plan.plan_hash[:12]}"
-        elif self.measured_here and record.started_at < self._began(
-            self.evidence / "measurement" / path.name
-        ):
-            raise RecordError(
-                f"{path}: older ({record.started_at}) than what is published of this device; move"
-                f" {path.parent} away to keep that, or measure again"
-            )
         elif record.plan_commit is None:
             fault = "not registered: measured without a committed plan"
         elif processes < planned and processes not in looks:
             fault = f"partial: {processes} of {planned} processes"
         else:
             fault = self.plan_fault(record.plan_commit)
+        self._refuse_older(path, Path("measurement", path.name))
         if fault:
             self._fault(path, fault)
         self.measured.append(record)
@@ -251,6 +261,7 @@ class _Check:
             return
         if not isinstance(content, dict) or "schema" not in content:
             return  # an index, no record
+        self._refuse_older(path, goal)
         if content.get("study", self.plan.study) != self.plan.study:
             self._fault(path, f"foreign: belongs to study {content['study']!r}")
         elif content.get("device", self.device) != self.device:

@@ -22,11 +22,11 @@ from occupancy_probe.records import (
     ThroughputModel,
 )
 from occupancy_probe.study import BASELINE, NULL, Study
+from occupancy_probe.study.profile import profile_share
 from occupancy_probe.study.schema import Share, Throughput
 from occupancy_probe.study.series import Series, read_series
 from occupancy_probe.templating import measured_interval
 from occupancy_probe.validate.decision import Gains, span
-from occupancy_probe.validate.profile import profile_share
 from occupancy_probe.validate.projection import (
     Paired,
     needed_words,
@@ -84,6 +84,13 @@ def find_system(
         shares, source = {}, None
     if wanted.share:
         shares, source = _shares(study, wanted, results, model)
+        notes += [
+            f"{w}: {wanted.share.launches:g} launches take {s.value:.2f} × the model's step time:"
+            " no share; give the launches of one step, or another series"
+            for w, s in shares.items()
+            if s.value > 1
+        ]
+        shares = {w: s for w, s in shares.items() if s.value <= 1}
     return System(
         model=model,
         share_source=source,
@@ -92,6 +99,14 @@ def find_system(
         needed=_needed(study, shares),
         notes=notes,
     )
+
+
+def expected_system(study: Study) -> System | None:
+    """What the study's own series and share say before anything is measured; None without a series."""
+    wanted = study.file.throughput
+    if wanted is None or wanted.step or study.times_steps:
+        return None
+    return find_system(study, "", [], {}, None)
 
 
 def known_gains(system: System | None) -> Gains:
@@ -215,7 +230,7 @@ def _shares(
     found = {}
     for w, c in _axis(study, wanted.axis).items():
         if w in times:
-            part = min(1.0, share.launches * times[w] / 1e3 / predict(model, c))
+            part = share.launches * times[w] / 1e3 / predict(model, c)
             found[w] = Interval(value=part, low=part, high=part)
     return found, f"{share.launches:g} launches of the kernel over the model's step time"
 

@@ -40,6 +40,7 @@ from occupancy_probe.validate.statistics import (
 )
 from occupancy_probe.validate.system import (
     StepStudy,
+    expected_system,
     find_system,
     known_gains,
     only_projected,
@@ -84,6 +85,7 @@ def judge(
         notes=[*collected.notes, *_wrong_logic(collected)],
         audit=collected.audit,
         tuning_answers=answers(study, collected.audit, devices),
+        expected=expected_system(study),
     )
 
 
@@ -122,18 +124,11 @@ def _judge_device(
         records.doses,
         system.shares if system else {},
     )
-    ruling = decide(
+    picked = decide(
         Case(study, results, doubts, known_gains(system), limits, only_projected(system))
     )
-    decision, adopted = ruling.text, ruling.arm
     again = confirmation(study, records)
-    if adopted and again and again.arm == adopted and not _held(study, again, ruling):
-        decision = (
-            f"reject: {adopted} was picked, but is not faster at every workload on fresh replicates"
-            f" (mean ratio {again.ratio:.3f} [{again.low:.3f}–{again.high:.3f}])"
-        )
-        adopted = None
-        ruling = ruling.model_copy(update={"outcome": "reject", "text": decision, "arm": None})
+    ruling = _confirmed(study, picked, again)
     gpu = gpu_use(records)
     lost = gpu.drops if gpu else []
     measured = sorted(records.measurements.values(), key=lambda m: m.started_at)
@@ -147,10 +142,11 @@ def _judge_device(
         plan_commit=commits.pop() if len(commits) == 1 else None,
         preregistered=bool(faults) and not any(faults.values()),
         versions=next((r.versions for r in (*measured, *records.correctness.values())), {}),
-        decision=decision,
-        adopted=adopted,
+        decision=ruling.text,
+        picked=picked.arm,
+        adopted=ruling.arm,
         conclusions=[
-            *conclude(Findings(study, records, target, results, least, adopted, again, lost)),
+            *conclude(Findings(study, records, target, results, least, ruling.arm, again, lost)),
             *sentences(system),
             *next_step(study, limits, system.shares if system else {}),
         ],
@@ -173,6 +169,26 @@ def _judge_device(
         if records.calibration
         else None,
     )
+
+
+def _confirmed(study: Study, picked: Ruling, again: Confirmation | None) -> Ruling:
+    """The ruling, if what it adopts was measured again and was faster then, too."""
+    if picked.arm is None:
+        return picked
+    if again is None or again.arm != picked.arm:
+        outcome = "inconclusive"
+        text = (
+            f"inconclusive: {picked.arm} was picked, and was not measured again on fresh replicates"
+        )
+    elif _held(study, again, picked):
+        return picked
+    else:
+        outcome = "reject"
+        text = (
+            f"reject: {picked.arm} was picked, but is not faster at every workload on fresh replicates"
+            f" (mean ratio {again.ratio:.3f} [{again.low:.3f}–{again.high:.3f}])"
+        )
+    return picked.model_copy(update={"outcome": outcome, "text": text, "arm": None})
 
 
 def _held(study: Study, again: Confirmation, ruling: Ruling) -> bool:

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from occupancy_probe.exc import StudyError
@@ -20,6 +21,8 @@ _TIMES = (
     "time_us",
     "time",
 )
+_FAULTS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, csv.Error)
+"""Whatever a file that is no profile can raise."""
 
 
 def profile_share(path: Path, pattern: str) -> float:
@@ -29,15 +32,31 @@ def profile_share(path: Path, pattern: str) -> float:
     ``cuda_gpu_kern_sum`` or any other CSV with a name and a time per row. Gaps between kernels are in
     no row, so the share of the step is somewhat smaller. StudyError says what is missing.
     """
-    text = path.read_text(encoding="utf-8")
     try:
+        state = path.stat()
+        return _share(path, pattern, state.st_mtime_ns, state.st_size)
+    except OSError as e:
+        raise StudyError(f"{path}: {e.strerror}; give a file") from e
+
+
+@lru_cache(maxsize=16)
+def _share(path: Path, pattern: str, *state: int) -> float:
+    """Read once a process while the file's ``state`` is the same: a trace may have 100 MB."""
+    try:
+        text = path.read_text(encoding="utf-8")
         rows = list(_trace(text) if text.lstrip()[:1] in ("{", "[") else _table(text))
+    except _FAULTS as e:
+        words = " ".join(str(e).split()) or type(e).__name__
+        raise StudyError(f"{path}: {words[:200]}; export kernels with names and times") from e
+    try:
         matched = [t for name, t in rows if re.search(pattern, name)]
-    except (ValueError, KeyError, re.error) as e:
-        raise StudyError(f"{path}: {e}; export kernels with names and times") from e
-    if not matched or math.fsum(t for _, t in rows) <= 0:
+    except re.error as e:
+        raise StudyError(f"{pattern!r} is no regular expression: {e}; correct it") from e
+    if not matched:
         known = ", ".join(sorted({name for name, _ in rows})[:5]) or "no kernel at all"
         raise StudyError(f"{path}: no kernel matches {pattern!r}; it has {known}")
+    if not all(math.isfinite(t) and t >= 0 for _, t in rows) or not any(matched):
+        raise StudyError(f"{path}: the kernels' times are no times; export them anew")
     return math.fsum(matched) / math.fsum(t for _, t in rows)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from occupancy_probe.exc import StudyError
-from occupancy_probe.validate.profile import profile_share
+from occupancy_probe.study.profile import profile_share
 
 NSIGHT = """Processing [report.sqlite] with cuda_gpu_kern_sum.py...
 
@@ -54,9 +54,29 @@ def test_the_share_is_that_of_all_kernel_time(tmp_path, name, text):
         ("name,b\nabsent,2\n", "no column named"),
         ('{"events": []}', "traceEvents"),
         ("{", "Expecting"),
+        ("", "no column named"),
+        ("[1, 2]", "export kernels with names and times"),
+        ("[" * 100_000, "export kernels with names and times"),
+        ("name,time_us\nabsent,nan\n", "no times"),
+        ("name,time_us\nabsent,0\nother,3\n", "no times"),
+        ("name,time_us\nabsent\n", "export kernels with names and times"),
     ],
 )
 def test_a_profile_that_says_nothing_is_named(tmp_path, text, said):
     (tmp_path / "p").write_text(text)
     with pytest.raises(StudyError, match=said):
         profile_share(tmp_path / "p", "absent")
+
+
+def test_bytes_that_are_no_text_are_no_profile(tmp_path):
+    (tmp_path / "p").write_bytes(b"\xff\xfe\x00junk")
+    with pytest.raises(StudyError, match=r"p: .*export kernels with names and times"):
+        profile_share(tmp_path / "p", "absent")
+
+
+def test_a_profile_is_read_again_once_it_changed(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("name,time_us\na,1\nb,3\n")
+    assert profile_share(path, "a") == 0.25
+    path.write_text("name,time_us\na,10\nb,10\n")
+    assert profile_share(path, "a") == 0.5
