@@ -14,6 +14,7 @@ from occupancy_probe.plan.amendments import Amendment, amendments_of
 from occupancy_probe.plan.commit import UNCOMMITTED, plan_in
 from occupancy_probe.plan.difference import differences
 from occupancy_probe.plan.document import render_document
+from occupancy_probe.plan.repeats import Repeat, measured_before
 from occupancy_probe.records import (
     Figure,
     Measurement,
@@ -126,6 +127,16 @@ def history_view(study: Study, results: Path) -> dict[str, Any]:
                 }
             )
     return {"amendments": amendments_here(study.name), "drift": rows}
+
+
+def repeats_here(plan: Plan, results: Path, verdict: Verdict) -> list[Repeat]:
+    """Earlier measurements under ``plan`` in the history of HEAD; none without a repository."""
+    try:
+        repository = Repository.around(Path.cwd())
+        commits = [c for c in repository.study_commits(everywhere=False) if c.study == plan.study]
+        return measured_before(repository, commits, plan, results / "evidence", verdict.devices)
+    except RepositoryError:
+        return []
 
 
 def amendments_here(study: str) -> list[Amendment]:
@@ -277,6 +288,7 @@ def fill_document(study: Study, results: Path, templates: Path, found: Outcome) 
         shown.collected.feasibility,
         amendments_here(study.name),
         shown.verdict.expected,
+        repeats_here(shown.collected.plan, results, shown.verdict),
     )
     stamp = results / "document.digest"
     current = _text_of(path)

@@ -11,6 +11,7 @@ from typing import Any
 from occupancy_probe import gpu
 from occupancy_probe.matrix import target_findings
 from occupancy_probe.plan.amendments import Amendment
+from occupancy_probe.plan.repeats import Repeat
 from occupancy_probe.records import (
     DeviceVerdict,
     Feasibility,
@@ -40,12 +41,14 @@ def render_document(
     feasibility: Mapping[str, Mapping[str, Feasibility]] | None = None,
     amendments: Sequence[Amendment] = (),
     expected: System | None = None,
+    repeats: Sequence[Repeat] = (),
 ) -> str:
     """The document of ``plan``: a pure function of the plan (and of verdict and feasibility).
 
     ``feasibility`` is by target, then arm; ``amendments`` those of this plan, oldest first;
-    ``expected`` the step as a series that the study names has it. Without a verdict, or before any
-    device was measured, every cell of the result table reads "not measured".
+    ``expected`` the step as a series that the study names has it; ``repeats`` the measurements that
+    a later one replaced. Without a verdict, or before any device was measured, every cell of the
+    result table reads "not measured".
     """
     compiled = feasibility or {}
     sections = plan.sections
@@ -80,6 +83,7 @@ def render_document(
         },
         amendments=amendments,
         expected=expected,
+        repeats=repeats,
     )
 
 
