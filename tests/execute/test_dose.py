@@ -7,7 +7,7 @@ import pytest
 from execute.conftest import WORKER
 from occupancy_probe.execute.dose import FIRST_PROCESS, measure_doses, plan_doses
 from occupancy_probe.gpu import occupancy, target
-from occupancy_probe.records import Dose, Feasibility, read_record
+from occupancy_probe.records import Dose, Feasibility, read_record, write_record
 from occupancy_probe.study.schema import DosePlan
 from occupancy_probe.validate.dose import judge_doses
 
@@ -126,6 +126,16 @@ def test_all_arms_doses_are_timed_in_common_blocks_and_judged(dosed):
     same = next(f for f in verdict.findings if f.question.startswith("one wide"))
     assert same.verdict == "refuted", "twice the warps take twice the time in the simulation"
     assert any(f.emulates == ["sm_120"] for f in verdict.figures)
+
+
+def test_doses_of_two_runs_are_taken_anew_and_their_seconds_too(dosed):
+    first, (base, _) = run(dosed)
+    path = dosed.folder / f"{base}.json"
+    record = read_record(path, Dose)
+    write_record(path, record.model_copy(update={"started_at": "2020-01-01T00:00:00+00:00"}))
+    again, _ = run(dosed)
+    for arm, d in again.items():
+        assert d.busy_seconds == pytest.approx(first[arm].busy_seconds, rel=0.01)
 
 
 def test_a_run_that_was_stopped_goes_on(dosed):

@@ -167,6 +167,11 @@ SERIES = "b200_tp4_nomtp_20260502"
             "decision.metric: end_to_end: with `series: measured`",
         ),
         ({"share": {"passes": "topk"}}, {}, "throughput.share.passes: belongs to a study of whole"),
+        (
+            {"series": "measured", "share": {"value": 0.2}},
+            {},
+            "throughput.share: with `series: measured` the share comes from the steps themselves",
+        ),
         ({"where": "width = 5"}, {}, "throughput.where: expression 'width = 5'"),
         ({"where": "width == 5"}, {}, "throughput.where: expression 'width == 5': "),
         ({"where": "rows > 64"}, {}, "throughput.where: 'rows > 64' selects no workload"),

@@ -111,5 +111,5 @@ def test_the_line_of_the_report(found):
         **{**found, "claimed": 3, "power_at_1_percent": 0.96},
     )
     assert line(record).startswith(
-        "this harness on this GPU (NVIDIA H200, 2026-01-02): claims 3 of 100 A/A; sees 1 % with 96%"
+        "this harness on this GPU (NVIDIA H200, 2026-01-02): claims 3 of 100 A/A; sees 1 % with 96 %"
     )

@@ -98,7 +98,8 @@ def measure_doses(
         for arm in arms
     }
     if len({r.started_at for r in records.values()}) > 1:  # not of one run: not in common blocks
-        anew = {"replicates": {}, "held_seconds": 0.0, "started_at": _now()}
+        spent = dict.fromkeys(("held_seconds", "busy_seconds", "gpu_seconds"), 0.0)
+        anew = {"replicates": {}, "started_at": _now(), **spent}
         records = {a: r.model_copy(update=anew) for a, r in records.items()}
     workloads = study.selects(wanted.workloads)
     total = wanted.processes * len(workloads)

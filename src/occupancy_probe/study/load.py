@@ -362,6 +362,11 @@ def _check_share(study: Study, share: Share) -> None:
             "throughput.share.passes: belongs to a study of whole steps (`series: measured`); here"
             " give value, range, profile or launches"
         )
+    if study.times_steps and share.passes is None:
+        raise StudyError(
+            "throughput.share: with `series: measured` the share comes from the steps themselves; give"
+            " passes, the axis that runs the kernel twice, or leave share out"
+        )
     if share.profile is None:
         return
     path = study.path.parent / share.profile

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from occupancy_probe.records import Calibration, Replicate
+from occupancy_probe.templating import percent
 from occupancy_probe.validate.statistics import beyond, estimate
 
 A, NULL_TWIN, TWIN = "a", "null", "twin"
@@ -90,7 +91,7 @@ def line(c: Calibration, uuids: frozenset[str] | set[str] = frozenset()) -> str:
     which = "this GPU" if not uuids or c.device_uuid in uuids else "another GPU of this model"
     return (
         f"this harness on {which} ({c.device_name}, {c.started_at[:10]}): claims {c.claimed} of"
-        f" {c.trials} A/A; sees 1 % with {c.power_at_1_percent:.0%} and 0.5 % with"
-        f" {c.power_at_half_percent:.0%}; in the same run sequential timing claims"
+        f" {c.trials} A/A; sees 1 % with {percent(c.power_at_1_percent, 0)} and 0.5 % with"
+        f" {percent(c.power_at_half_percent, 0)}; in the same run sequential timing claims"
         f" {c.claimed_sequential}, interleaving without replicates {c.claimed_interleaved}"
     )
