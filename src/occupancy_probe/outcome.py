@@ -135,7 +135,7 @@ def repeats_here(plan: Plan, results: Path, verdict: Verdict) -> list[Repeat]:
         repository = Repository.around(Path.cwd())
         commits = [c for c in repository.study_commits(everywhere=False) if c.study == plan.study]
         return measured_before(repository, commits, plan, results / "evidence", verdict.devices)
-    except RepositoryError:
+    except (RepositoryError, ValueError):  # none around, or the results lie outside of it
         return []
 
 

@@ -128,6 +128,21 @@ class Repository:
             raise _damaged(commit, e) from e
         return [name for name in listed.split("\0") if name]
 
+    def blobs_at(self, commit: str, folder: str) -> dict[str, str]:
+        """Hash of every file below ``folder`` in ``commit``, by name; empty where it has none."""
+        try:
+            listed = self.repo.git.ls_tree("-r", "-z", commit, "--", folder)
+        except git.GitCommandError as e:
+            raise _damaged(commit, e) from e
+        rows = (row.split("\t", 1) for row in listed.split("\0") if row)
+        return {name: meta.split()[2] for meta, name in rows}
+
+    def blobs_of(self, paths: Sequence[Path]) -> list[str]:
+        """The hash that each file would have in a commit."""
+        if not paths:
+            return []
+        return str(self.repo.git.hash_object(*(str(p.absolute()) for p in paths))).split()
+
     def name_of(self, path: Path) -> str:
         """``path`` relative to the top of the work tree, as git names it."""
         return path.resolve().relative_to(self.root.resolve()).as_posix()

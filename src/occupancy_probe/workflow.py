@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from occupancy_probe.digest import digest, digest_sources
+from occupancy_probe.digest import digest, digest_files, digest_sources
 from occupancy_probe.exc import ProblemError, StudyError
 from occupancy_probe.gpu import all_present, present, target
 from occupancy_probe.options import read_options as read_options
@@ -209,4 +209,7 @@ def measure_digest(study: Study) -> str:
 def study_digest(study: Study) -> str:
     """Changes with anything the study file says or its kernel does."""
     arms = {a.name: a.config for a in study.arms}
-    return digest([study.file.model_dump(mode="json"), arms, study.kernel_digest])[:16]
+    said = [study.file.model_dump(mode="json"), arms, study.kernel_digest]
+    if study.step_sources:
+        said.append(digest_files(study.step_sources, study.path.parent))
+    return digest(said)[:16]

@@ -36,12 +36,19 @@ def test_entries_that_came_or_went_are_named_and_the_rest_is_not():
     assert risks(LONG, OTHER)(OTHER) == [f"risks: {LONG[:77]}… removed"]
 
 
-def test_an_order_that_changed_is_a_difference():
-    assert risks(LONG, OTHER)(OTHER, LONG) == ["risks: in another order"]
+def test_an_entry_that_moved_went_and_came():
+    assert risks(LONG, OTHER)(OTHER, LONG) == [
+        f"risks: {OTHER[:77]}… added",
+        f"risks: {OTHER[:77]}… removed",
+    ]
+
+
+def test_one_of_two_equal_entries_that_went_is_named():
+    assert risks(LONG, LONG, OTHER)(LONG, OTHER) == [f"risks: {LONG[:77]}… removed"]
 
 
 def test_a_kernel_is_told_by_twelve_digits():
-    old, new = plan(depends={"launch": "a" * 64}), plan(depends={"launch": "b" * 64})
+    old, new = plan(depends={"kernel": "a" * 64}), plan(depends={"kernel": "b" * 64})
     assert differences(old, new) == [f"kernel's source: {'a' * 12} → {'b' * 12}"]
 
 

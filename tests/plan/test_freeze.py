@@ -9,6 +9,7 @@ import pytest
 from conftest import FIXTURES, copy_fixture
 
 from occupancy_probe.exc import StudyError
+from occupancy_probe.plan.difference import differences
 from occupancy_probe.plan.freeze import freeze, hash_of
 from occupancy_probe.records import Plan, read_record, to_json, write_record
 from occupancy_probe.study import load_study
@@ -73,6 +74,25 @@ def test_another_kernel_source_has_another_hash(frozen, trace_of, tmp_path):
     kernel = tmp_path / "tiny" / "kernel.py"
     kernel.write_text(kernel.read_text() + "\n# a remark\n")
     assert freeze(load_study(study), trace_of(study)).plan_hash != frozen.plan_hash
+
+
+def test_another_series_or_profile_is_another_plan(trace_of, tmp_path):
+    """They decide what the document projects; they must be committed like all other inputs."""
+    study = copy_fixture("tiny", tmp_path)
+    series, profile = tmp_path / "own.csv", tmp_path / "p.csv"
+    named = "throughput: {series: own.csv, axis: rows, share: {profile: p.csv}}\n"
+    study.write_text(study.read_text() + named)
+    series.write_text("concurrency,step_ms\n1,4\n16,8\n48,16.5\n")
+    profile.write_text("name,time_us\nscale_rows,25\nelse,75\n")
+    first = load_study(study)
+    assert {series, profile} < set(first.inputs)
+    plans = [freeze(first, trace_of(study))]
+    for path in (series, profile):
+        path.write_text(path.read_text().replace("5", "6"))
+        plans.append(freeze(load_study(study), trace_of(study)))
+    assert len({p.plan_hash for p in plans}) == 3
+    [line] = differences(plans[0], plans[1])
+    assert line.startswith("series and profile: ")
 
 
 def test_the_hash_survives_the_file(frozen, tmp_path):

@@ -170,6 +170,10 @@ def test_nothing_published_gives_way_to_something_older(study, work, capsys):
         said = capsys.readouterr().err
         assert "older (2020-01-01T00:00:00+00:00) than what is published" in said
         assert f"{local.relative_to(work)}/r" in said
+        assert f"move results/tiny/*/{DEVICE} away and say --config device={DEVICE}" in said
+    for folder in results.glob(f"[!e]*/{DEVICE}"):
+        shutil.rmtree(folder)
+    assert publish(study, "--device", DEVICE) == 0
     assert git(work, "rev-parse", "HEAD") == before and git(work, "status", "--porcelain") == ""
 
 

@@ -222,7 +222,10 @@ def test_gains_of_a_real_server_are_shown_as_measured(tmp_path):
         ("{series: measured, axis: c, share: {range: [0.4, 0.2]}}", "lowest, highest"),
         ("{step: absent.yaml, axis: c}", "throughput.step: no"),
         ("{series: measured, axis: c, where: c > 1000}", "selects no workload"),
-        ("{series: measured, axis: c, share: {profile: no.csv}}", "throughput.share.profile: no"),
+        (
+            "{series: b200_tp2_nomtp_20260502, axis: c, share: {profile: no.csv}}",
+            "throughput.share.profile: no",
+        ),
     ],
 )
 def test_a_fault_in_the_section_is_found_while_the_study_is_parsed(tmp_path, throughput, said):

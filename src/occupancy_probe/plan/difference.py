@@ -26,7 +26,7 @@ def differences(old: Plan, new: Plan) -> list[str]:
             {w.name: w.axes for w in old.workloads},
             {w.name: w.axes for w in new.workloads},
         ),
-        *_mapping("kernel's ", _shortened(old.depends), _shortened(new.depends), "source"),
+        *_mapping("", _sources(old), _sources(new)),
         *_value("autotuner", old.autotune, new.autotune),
     ]
 
@@ -35,16 +35,15 @@ def _stated(sections: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in sections.items() if k not in _MADE_FROM_ARMS and k != "workloads"}
 
 
-def _shortened(depends: Mapping[str, str]) -> dict[str, str]:
-    return {k: v[:12] for k, v in depends.items()}
+def _sources(plan: Plan) -> dict[str, str]:
+    names = {"kernel": "kernel's source", "step": "series and profile"}
+    return {names.get(k, k): v[:12] for k, v in plan.depends.items()}
 
 
-def _mapping(
-    prefix: str, old: Mapping[str, Any], new: Mapping[str, Any], as_name: str | None = None
-) -> Iterator[str]:
+def _mapping(prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys((*old, *new)):
         a, b = old.get(key), new.get(key)
-        name = f"{prefix}{as_name or key}"
+        name = f"{prefix}{key}"
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             yield from _mapping(f"{name}.", a, b)
         else:
@@ -63,16 +62,17 @@ def _value(name: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def _entries(name: str, old: list[Any], new: list[Any]) -> Iterator[str]:
-    """Long lists entry by entry; as many new ones as old ones are changed ones, in their order."""
-    gone, come = ([x for x in one if x not in other] for one, other in ((old, new), (new, old)))
-    if len(gone) == len(come):
-        for before, after in zip(gone, come, strict=True):
-            yield from _value(name, before, after)
-    else:
-        yield from (f"{name}: {_short(x)} removed" for x in gone)
-        yield from (f"{name}: {_short(x)} added" for x in come)
-    if not gone and not come:
-        yield f"{name}: in another order"
+    """Long lists entry by entry; as many new ones as old ones in one place are changed ones."""
+    keys, others = ([repr(x) for x in side] for side in (old, new))
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, keys, others, False).get_opcodes():
+        if kind == "equal":
+            continue
+        if j - i == m - k:
+            for before, after in zip(old[i:j], new[k:m], strict=True):
+                yield from _value(name, before, after)
+        else:
+            yield from (f"{name}: {_short(x)} removed" for x in old[i:j])
+            yield from (f"{name}: {_short(x)} added" for x in new[k:m])
 
 
 def _named(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from occupancy_probe.digest import digest
+from occupancy_probe.digest import digest, digest_files
 from occupancy_probe.exc import RecordError, StudyError
 from occupancy_probe.records import ArmPlan, Plan, Trace, WorkloadPlan
 from occupancy_probe.study import BASELINE, Study
@@ -19,7 +19,7 @@ def freeze(study: Study, trace: Trace) -> Plan:
     _check_trace(study, trace)
     content: dict[str, Any] = {
         "study": study.name,
-        "depends": {"kernel": study.kernel_digest},
+        "depends": _depends(study),
         "title": study.file.title,
         "document": study.file.document,
         "sections": study.file.model_dump(mode="json", by_alias=True),
@@ -44,6 +44,13 @@ def freeze(study: Study, trace: Trace) -> Plan:
     }
     plan = Plan(**content, plan_hash="")
     return plan.model_copy(update={"plan_hash": hash_of(plan)})
+
+
+def _depends(study: Study) -> dict[str, str]:
+    found = {"kernel": study.kernel_digest}
+    if study.step_sources:
+        found["step"] = digest_files(study.step_sources, study.path.parent)
+    return found
 
 
 def hash_of(plan: Plan) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from occupancy_probe.records import DeviceVerdict, Plan
 from occupancy_probe.repository import Repository, StudyCommit
 
+SAMPLED = ("measurement", "confirmation", "dose")
+"""Folders of a device's evidence that hold samples."""
+
 
 @dataclass(frozen=True)
 class Repeat:
-    """An earlier measurement of a device under this plan, and what was decided from it."""
+    """Samples of a device under this plan that are not the present ones, and what they decided."""
 
     device_name: str
-    measured_at: str
+    committed_at: str
     commit: str
-    """The first that holds it; later ones only render it anew."""
+    """The first that holds them; later ones only render them anew."""
     decision: str
 
 
@@ -29,32 +31,32 @@ def measured_before(
     evidence: Path,
     devices: Iterable[DeviceVerdict],
 ) -> list[Repeat]:
-    """What ``commits`` published under ``plan`` of each of ``devices`` before its present samples.
+    """What ``commits`` (oldest first) published under ``plan`` of ``devices`` with other samples.
 
-    evidence: the study's folder of evidence, a folder per device in it. Oldest first.
+    evidence: the study's folder of evidence, a folder per device in it.
     """
-    now = {d.device: d for d in devices}
-    found: dict[tuple[str, str], Repeat] = {}
-    for made in commits:
-        device = now.get(made.trailers.get("Device", ""))
-        if (
-            device is None
-            or made.trailers.get("Plan-Hash") != plan.plan_hash
-            or not made.in_history
-        ):
-            continue
-        path = repository.name_of(evidence / device.device / "verdict.json")
-        then = _device(repository.text_at(made.commit, path), device.device)
-        at = str(then.get("measured_at", ""))
-        if at and at < device.measured_at:
-            said = str(then.get("decision", "not said"))
-            found.setdefault((device.device, at), Repeat(device.device_name, at, made.commit, said))
-    return sorted(found.values(), key=lambda r: r.measured_at)
+    made_under = [c for c in commits if c.trailers.get("Plan-Hash") == plan.plan_hash]
+    found = []
+    for device in devices:
+        folder = evidence / device.device
+        seen = {frozenset(_present(repository, folder))}
+        for made in made_under:
+            if made.trailers.get("Device") != device.device:
+                continue
+            place = repository.name_of(folder)
+            then = {
+                (name.removeprefix(f"{place}/"), blob)
+                for name, blob in repository.blobs_at(made.commit, place).items()
+                if name.removeprefix(f"{place}/").split("/")[0] in SAMPLED
+            }
+            if then and frozenset(then) not in seen:
+                seen.add(frozenset(then))
+                said = made.trailers.get("Decision", "not said")
+                found.append(Repeat(device.device_name, made.committed_at, made.commit, said))
+    return sorted(found, key=lambda r: r.committed_at)
 
 
-def _device(verdict: str | None, slug: str) -> Mapping[str, object]:
-    try:
-        devices = json.loads(verdict or "{}").get("devices", [])
-    except ValueError:
-        return {}
-    return next((d for d in devices if d.get("device") == slug), {})
+def _present(repository: Repository, folder: Path) -> set[tuple[str, str]]:
+    files = sorted(p for kind in SAMPLED for p in (folder / kind).glob("[!.]*.json"))
+    names = [p.relative_to(folder).as_posix() for p in files]
+    return set(zip(names, repository.blobs_of(files), strict=True))

@@ -120,7 +120,17 @@ class Study:
         folder = (self.kernel_folder,) if self.file.kernel.path else ()
         more = (*folder, *self.source_folders)
         theirs = (f for f in self.kernel_files if self.kernel_file)
-        return (self.path, *self.rule_files, *more, *theirs)
+        return (self.path, *self.rule_files, *more, *theirs, *self.step_sources)
+
+    @cached_property
+    def step_sources(self) -> tuple[Path, ...]:
+        """Files of the study's own that say what a step takes: its series, its profile."""
+        wanted = self.file.throughput
+        if wanted is None:
+            return ()
+        named = (wanted.series, wanted.share.profile if wanted.share else None)
+        paths = [self.path.parent / name for name in named if name]
+        return tuple(p for p in paths if p.is_file())
 
     @cached_property
     def kernel_digest(self) -> str:

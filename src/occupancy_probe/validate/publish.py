@@ -160,7 +160,8 @@ class _Check:
         if self.evidence not in path.parents and "" < began < self._began(self.evidence / goal):
             raise RecordError(
                 f"{path}: older ({began}) than what is published of this device; to keep that, move"
-                f" {path.parents[1]} away or measure again"
+                f" {self.results}/*/{self.device} away and say --config device={self.device}; else"
+                " measure again"
             )
 
     def _began(self, path: Path) -> str:

@@ -176,9 +176,11 @@ def _confirmed(study: Study, picked: Ruling, again: Confirmation | None) -> Ruli
     if picked.arm is None:
         return picked
     if again is None or again.arm != picked.arm:
-        outcome = "inconclusive"
+        known = "inconclusive" in study.file.decision.outcomes
+        outcome = "inconclusive" if known else "none"
         text = (
-            f"inconclusive: {picked.arm} was picked, and was not measured again on fresh replicates"
+            f"{'inconclusive' if known else 'no decision'}: {picked.arm} was picked, and was not measured"
+            " again on fresh replicates; `snakemake measure --forcerun measure_arms` does that"
         )
     elif _held(study, again, picked):
         return picked
