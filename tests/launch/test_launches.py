@@ -24,7 +24,7 @@ def test_A6_an_autotune_entry_that_lacks_an_axis_is_named(tmp_path, imports, pla
         traced(tmp_path, autotune=lists)
     assert str(fault.value) == (
         f"{tmp_path / 'touch.yaml'}: autotune.{place}: 'heads-8': the Problem's make_inputs raises"
-        " KeyError: 'batch'; its axes are heads=8, add the one that is missing"
+        " KeyError: 'batch'; its axes are heads=8; add one that is missing, or mend make_inputs"
     )
 
 
