@@ -323,7 +323,7 @@ def test_assumptions_speak_of_what_there_is(draft, line, words):
 
 
 def test_every_function_of_an_assumption_can_be_judged():
-    from occupancy_probe.study.load import ASSUME_FUNCTIONS
+    from occupancy_probe.study.references import ASSUME_FUNCTIONS
     from occupancy_probe.validate.assumptions import _functions
 
     assert set(ASSUME_FUNCTIONS) == set(_functions({}))
