@@ -116,7 +116,8 @@ def _require_axes(study: Study, problem: Problem, sm_count: int) -> None:
                 axes = ", ".join(f"{k}={v}" for k, v in workload.axes.items()) or "none"
                 raise StudyError(
                     f"{study.path}: {place}: {workload.name!r}: the Problem's make_inputs raises"
-                    f" {type(e).__name__}: {e}; its axes are {axes}; add one that is missing, or mend make_inputs"
+                    f" {type(e).__name__}: {e}; its axes are {axes}; add one that is missing, or mend"
+                    " make_inputs"
                 ) from e
 
 

@@ -1,6 +1,4 @@
-"""Which samples of two arms' doses lie in common blocks, and what of a dose really is on an SM.
-
-And how the ratios of a group of workloads read."""
+"""Two arms' doses: the samples that lie in common blocks, what is on an SM, how their ratios read."""
 
 from __future__ import annotations
 
