@@ -51,6 +51,14 @@ def start(work: Path) -> Path:
     return study
 
 
+def ready(work: Path, trace) -> Path:
+    """The study started, planned and compiled."""
+    study = start(work)
+    plan(study, trace)
+    feasibility(study)
+    return study
+
+
 def run(*words: str) -> int:
     """A command in this process, in the present folder."""
     return main(list(words))

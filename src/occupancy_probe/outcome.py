@@ -24,7 +24,7 @@ from occupancy_probe.records import (
     read_record,
     write_text,
 )
-from occupancy_probe.repository import Repository
+from occupancy_probe.repository import Repository, StudyCommit
 from occupancy_probe.reproduce.drift import changes_text, compare_matrices, versions_text
 from occupancy_probe.study import BASELINE, Study, load_study
 from occupancy_probe.validate.collect import (
@@ -133,7 +133,7 @@ def repeats_here(plan: Plan, results: Path, verdict: Verdict) -> list[Repeat]:
     """Earlier measurements under ``plan`` in the history of HEAD; none without a repository."""
     try:
         repository = Repository.around(Path.cwd())
-        commits = [c for c in repository.study_commits(everywhere=False) if c.study == plan.study]
+        commits = [c for c in _commits_here() if c.study == plan.study]
         return measured_before(repository, commits, plan, results / "evidence", verdict.devices)
     except (RepositoryError, ValueError):  # none around, or the results lie outside of it
         return []
@@ -141,8 +141,13 @@ def repeats_here(plan: Plan, results: Path, verdict: Verdict) -> list[Repeat]:
 
 def amendments_here(study: str) -> list[Amendment]:
     """Amendments of the study's plan in the history of HEAD, oldest first; none without a repository."""
+    return amendments_of(_commits_here(), study)
+
+
+def _commits_here() -> list[StudyCommit]:
+    """The studies' commits that HEAD descends from, oldest first; none without a repository."""
     try:
-        return amendments_of(Repository.around(Path.cwd()).study_commits(everywhere=False), study)
+        return Repository.around(Path.cwd()).study_commits(everywhere=False)
     except RepositoryError:
         return []
 
@@ -151,10 +156,7 @@ def commit_to_check_out(study: Study, plan_commit: str | None) -> str | None:
     """The last commit that holds the plan and the evidence of ``study`` and of the step study that it
     names; None without a repository or before any evidence of this plan."""
     names = {study.name, *([load_study(study.step_path).name] if study.step_path else [])}
-    try:
-        made = Repository.around(Path.cwd()).study_commits(everywhere=False)
-    except RepositoryError:
-        return None
+    made = _commits_here()
     after = [i for i, c in enumerate(made) if c.commit == plan_commit]
     evidence = [c for c in made[after[-1] if after else len(made) :] if c.stage == "validate"]
     return next((c.commit for c in reversed(evidence) if c.study in names), None)

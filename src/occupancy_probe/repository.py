@@ -128,10 +128,10 @@ class Repository:
             raise _damaged(commit, e) from e
         return [name for name in listed.split("\0") if name]
 
-    def blobs_at(self, commit: str, folder: str) -> dict[str, str]:
-        """Hash of every file below ``folder`` in ``commit``, by name; empty where it has none."""
+    def blobs_at(self, commit: str, *folders: str) -> dict[str, str]:
+        """Hash of every file below ``folders`` in ``commit``, by name; empty where it has none."""
         try:
-            listed = self.repo.git.ls_tree("-r", "-z", commit, "--", folder)
+            listed = self.repo.git.ls_tree("-r", "-z", commit, "--", *folders)
         except git.GitCommandError as e:
             raise _damaged(commit, e) from e
         rows = (row.split("\t", 1) for row in listed.split("\0") if row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gitstudy
 import pytest
 from conftest import git
-from gitstudy import feasibility, measured, publish
+from gitstudy import measured, publish
 
 from occupancy_probe.records import Measurement, read_record, write_record
 
@@ -14,10 +14,7 @@ from occupancy_probe.records import Measurement, read_record, write_record
 def study(work, monkeypatch, trace_of):
     """The tiny study, planned and compiled."""
     monkeypatch.chdir(work)
-    made = gitstudy.start(work)
-    gitstudy.plan(made, trace_of)
-    feasibility(made)
-    return made
+    return gitstudy.ready(work, trace_of)
 
 
 def document(work) -> str:

@@ -16,9 +16,7 @@ from occupancy_probe.workflow import file_name, records_of, revision, select_stu
 def study(work, monkeypatch, trace_of):
     """The tiny study with published evidence, made by Triton 3.6.0."""
     monkeypatch.chdir(work)
-    made = gitstudy.start(work)
-    gitstudy.plan(made, trace_of)
-    feasibility(made)
+    made = gitstudy.ready(work, trace_of)
     measured(made)
     assert publish(made) == 0
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gitstudy
 import pytest
 from conftest import git
-from gitstudy import commit, feasibility, measured, publish
+from gitstudy import commit, measured, publish
 
 from occupancy_probe.cli import main
 from occupancy_probe.exc import RecordError, RepositoryError
@@ -18,9 +18,7 @@ from occupancy_probe.reproduce.revision import find_revision
 def work_(work, monkeypatch, trace_of):
     """The tiny study, planned, measured and published: tiny@1 and tiny@2."""
     monkeypatch.chdir(work)
-    study = gitstudy.start(work)
-    gitstudy.plan(study, trace_of)
-    feasibility(study)
+    study = gitstudy.ready(work, trace_of)
     measured(study)
     assert publish(study) == 0
     return work

@@ -19,9 +19,7 @@ from occupancy_probe.workflow import published_stamps
 def study(work, monkeypatch, trace_of):
     """The tiny study, planned, compiled and measured."""
     monkeypatch.chdir(work)
-    made = gitstudy.start(work)
-    gitstudy.plan(made, trace_of)
-    feasibility(made)
+    made = gitstudy.ready(work, trace_of)
     measured(made)
     return made
 

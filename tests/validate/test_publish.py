@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import gitstudy
 import pytest
 from conftest import git
-from gitstudy import DEVICE, feasibility, measured, publish
+from gitstudy import DEVICE, measured, publish
 
 from occupancy_probe.commands.report import drivers
 from occupancy_probe.exc import RecordError
@@ -34,9 +34,7 @@ from occupancy_probe.workflow import evidence_files, step_files
 def study(work, monkeypatch, trace_of):
     """The tiny study, planned, compiled and measured, nothing published yet."""
     monkeypatch.chdir(work)
-    made = gitstudy.start(work)
-    gitstudy.plan(made, trace_of)
-    feasibility(made)
+    made = gitstudy.ready(work, trace_of)
     measured(made)
     return made
 

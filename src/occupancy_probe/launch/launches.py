@@ -18,7 +18,7 @@ from occupancy_probe.launch.tuned import autotuners
 from occupancy_probe.launch.unwrap import unwrap
 from occupancy_probe.records import ArmTrace, Specialization, Trace
 from occupancy_probe.study import BASELINE, NULL, Study
-from occupancy_probe.study.workloads import make_workloads
+from occupancy_probe.study.workloads import Workload, make_workloads
 
 UNKNOWN_DEVICE_SMS = 128
 """SMs planned for where the table names no device of a target."""
@@ -48,11 +48,10 @@ def trace_study(study: Study) -> Trace:
     specializations: dict[str, Specialization] = {}
     launches: list[ArmTrace] = []
     sm_counts = {t.name: _sm_count(t) for t in study.targets}
-    _require_axes(study, problem, sm_counts[study.targets[0].name])
     for target in study.targets:
         for workload in study.workloads:
             with planned_sm_count(sm_counts[target.name]):
-                inputs = problem.make_inputs(workload.axes, "meta", 0)
+                inputs = _meta_inputs(study, problem, "workloads", workload)
                 for arm in study.arms:
                     if arm.name == NULL:
                         continue
@@ -61,6 +60,7 @@ def trace_study(study: Study) -> Trace:
                     launches.append(
                         ArmTrace(target=target.name, arm=arm.name, workload=workload.name, **traced)
                     )
+    _require_tunable(study, problem, sm_counts[study.targets[0].name])
     _require_studied(study, specializations, launches)
     first = study.workloads[0].axes
     return Trace(
@@ -94,31 +94,34 @@ def _require_studied(
             )
 
 
-def _require_axes(study: Study, problem: Problem, sm_count: int) -> None:
-    """The Problem makes inputs for every workload that a later stage launches; here it is said early.
+def _meta_inputs(study: Study, problem: Problem, place: str, workload: Workload) -> Inputs:
+    """Inputs without data; StudyError that names the workload, of the list ``place``, if there are none.
 
     Which axes a Problem needs, and which it has defaults for, only its ``make_inputs`` knows.
     """
+    try:
+        return problem.make_inputs(workload.axes, "meta", 0)
+    except ProbeError as e:
+        raise StudyError(f"{study.path}: {place}: {workload.name!r}: {e}") from e
+    except (KeyError, TypeError) as e:
+        axes = ", ".join(f"{k}={v}" for k, v in workload.axes.items()) or "none"
+        raise StudyError(
+            f"{study.path}: {place}: {workload.name!r}: the Problem's make_inputs raises"
+            f" {type(e).__name__}: {e}; its axes are {axes}; add one that is missing, or mend"
+            " make_inputs"
+        ) from e
+
+
+def _require_tunable(study: Study, problem: Problem, sm_count: int) -> None:
+    """What the program warms up and captures has inputs, too; the audit launches it later."""
     declared = study.file.autotune
-    lists = [("workloads", study.workloads)]
-    if declared is not None:
+    if declared is None:
+        return
+    with planned_sm_count(sm_count):
         for key in ("warmup", "capture"):
             place = f"autotune.{key}"
-            lists.append((place, make_workloads(getattr(declared, key), place)))
-    for place, workloads in lists:
-        for workload in workloads:
-            try:
-                with planned_sm_count(sm_count):
-                    problem.make_inputs(workload.axes, "meta", 0)
-            except ProbeError as e:
-                raise StudyError(f"{study.path}: {place}: {workload.name!r}: {e}") from e
-            except (KeyError, TypeError) as e:
-                axes = ", ".join(f"{k}={v}" for k, v in workload.axes.items()) or "none"
-                raise StudyError(
-                    f"{study.path}: {place}: {workload.name!r}: the Problem's make_inputs raises"
-                    f" {type(e).__name__}: {e}; its axes are {axes}; add one that is missing, or mend"
-                    " make_inputs"
-                ) from e
+            for workload in make_workloads(getattr(declared, key), place):
+                _meta_inputs(study, problem, place, workload)
 
 
 def _trace(

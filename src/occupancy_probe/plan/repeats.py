@@ -38,25 +38,18 @@ def measured_before(
     made_under = [c for c in commits if c.trailers.get("Plan-Hash") == plan.plan_hash]
     found = []
     for device in devices:
-        folder = evidence / device.device
-        seen = {frozenset(_present(repository, folder))}
+        folders = [evidence / device.device / kind for kind in SAMPLED]
+        files = sorted(path for folder in folders for path in folder.glob("[!.]*.json"))
+        present = zip(map(repository.name_of, files), repository.blobs_of(files), strict=True)
+        seen = {frozenset(present)}
         for made in made_under:
             if made.trailers.get("Device") != device.device:
                 continue
-            place = repository.name_of(folder)
-            then = {
-                (name.removeprefix(f"{place}/"), blob)
-                for name, blob in repository.blobs_at(made.commit, place).items()
-                if name.removeprefix(f"{place}/").split("/")[0] in SAMPLED
-            }
-            if then and frozenset(then) not in seen:
-                seen.add(frozenset(then))
+            then = frozenset(
+                repository.blobs_at(made.commit, *map(repository.name_of, folders)).items()
+            )
+            if then and then not in seen:
+                seen.add(then)
                 said = made.trailers.get("Decision", "not said")
                 found.append(Repeat(device.device_name, made.committed_at, made.commit, said))
     return sorted(found, key=lambda r: r.committed_at)
-
-
-def _present(repository: Repository, folder: Path) -> set[tuple[str, str]]:
-    files = sorted(p for kind in SAMPLED for p in (folder / kind).glob("[!.]*.json"))
-    names = [p.relative_to(folder).as_posix() for p in files]
-    return set(zip(names, repository.blobs_of(files), strict=True))
